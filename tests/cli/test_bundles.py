@@ -93,7 +93,9 @@ def test_a_bundle_whose_environment_is_a_python_object_says_what_to_write(with_d
         assert main.main([verb, str(source)]) == main.USAGE
         said = capsys.readouterr().err
         assert f"{source} was made from Python objects" in said
-        assert f"policy = ppax.load('{source}'), then policy.evaluate(env) or ppax.film(policy, 'play.gif', env)" in said
+        assert (
+            f"policy = ppax.load('{source}'), then policy.evaluate(env) or ppax.film(policy, 'play.gif', env)" in said
+        )
         assert "resume" not in said
         assert "no environment" not in said
 

@@ -138,9 +138,12 @@ def test_scores_after_training_say_which_episodes_they_are_of(tmp_path, capsys):
     arguments += ["--best.metric", "eval_return", "--run-dir", str(tmp_path / "run")]
     assert main.main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
-    begun = [next(i for i, line in enumerate(lines) if re.match(start, line)) for start in (
-        r"last evaluation in training \(2 episodes\): mean return \d+\.\d\d$",
-        r"best eval_return in training: [\d.]+ at \d+ steps$",
-        r"final evaluation over 2 episodes, modes of the actions: mean return ",
-    )]
+    begun = [
+        next(i for i, line in enumerate(lines) if re.match(start, line))
+        for start in (
+            r"last evaluation in training \(2 episodes\): mean return \d+\.\d\d$",
+            r"best eval_return in training: [\d.]+ at \d+ steps$",
+            r"final evaluation over 2 episodes, modes of the actions: mean return ",
+        )
+    ]
     assert begun == [*range(begun[0], begun[0] + 3)]

@@ -48,8 +48,8 @@ def _reason(address: Address, error: Exception, errors: Any) -> str:
     """Return why a bundle could not be downloaded, and what to do; `errors` is the module of the Hub's exceptions."""
     if isinstance(error, errors.LocalEntryNotFoundError):  # no answer, and no copy in the cache
         return (
-            f"{endpoint() or 'huggingface.co'} cannot be reached, and no copy of this policy is in the cache; without a "
-            "network load a file, ppax.load('policy.zip')"
+            f"{endpoint() or 'huggingface.co'} cannot be reached, and no copy of this policy is in the cache; without "
+            "a network load a file, ppax.load('policy.zip')"
         )
     if isinstance(error, errors.RepositoryNotFoundError):
         return f"there is no repository {address.repo}, or it is private: `hf auth login`"

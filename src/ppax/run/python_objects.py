@@ -185,7 +185,8 @@ def _of_env(env: Any, run_config: Config) -> list[str]:
             rebuilt = config.build_env(_without_agents(recorded(run_config)))
     except Exception:  # an unknown name, or any exception of a suite
         return [f"env ({_class_name(env.env)})"]
-    given = dataclasses.replace(env, name=rebuilt.name) if imports.is_path(run_config["env"]) else env
+    unnamed = imports.is_path(run_config["env"]) or not env.name
+    given = dataclasses.replace(env, name=rebuilt.name) if unnamed else env
     return list(_differences(given, rebuilt, "env"))
 
 

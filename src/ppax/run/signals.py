@@ -30,9 +30,9 @@ def stopped_by(request: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def interrupted_by_signals(names: Sequence[signal.Signals] = ON_DISK) -> Iterator[None]:
-    """Context in which each of the signals `names` raises KeyboardInterrupt, as Ctrl-C does; ignored signals stay ignored.
+    """Context in which each of the signals `names` raises KeyboardInterrupt, as Ctrl-C does.
 
-    In other threads than the main one, which get no signals, nothing changes.
+    Ignored signals stay ignored. In other threads than the main one, which get no signals, nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

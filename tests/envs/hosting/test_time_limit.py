@@ -13,7 +13,7 @@ from ppax.envs.hosting.time_limit import takes
 from ppax.run.films import film
 
 SPACES = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32), gymnasium.spaces.Discrete(2)
-MODULE = '''
+MODULE = """
 import gymnasium
 import numpy as np
 
@@ -61,7 +61,7 @@ class Swallows(Endless):
 
 def makes(**kwargs):
     return Own(**kwargs)
-'''
+"""
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def module(tmp_path, monkeypatch):
 def episode(env):
     """Return (length, terminated, truncated) of the first episode of the first environment."""
     stepper = env.host
-    first, = (stepper.reset(list(range(env.num_envs)))[:1])
+    (first,) = stepper.reset(list(range(env.num_envs)))[:1]
     del first
     for length in range(1, 1000):
         stepper.send(0, [np.zeros(env.num_streams, np.int64)])
@@ -130,7 +130,7 @@ def test_agents_of_pettingzoo_are_truncated_together():
     from pettingzoo.utils.env import ParallelEnv
 
     class Pair(ParallelEnv):
-        metadata = {"name": "pair"}
+        metadata = {"name": "pair"}  # noqa: RUF012
         possible_agents = ["a", "b"]  # noqa: RUF012
 
         def observation_space(self, agent):

@@ -23,8 +23,8 @@ class NotLimited(ValueError):
 def takes(make: Callable[..., Any], name: str) -> bool:
     """Return whether the class or function `make` has an argument `name`, also one that it hands on.
 
-    A class with `**kwargs` hands them on to the classes that it inherits from; of a function with `**kwargs` this cannot
-    be known, and it gets the argument.
+    A class with `**kwargs` hands them on to the classes that it inherits from; of a function with `**kwargs` this
+    cannot be known, and it gets the argument.
     """
     while isinstance(make, functools.partial):
         make = make.func

@@ -95,9 +95,9 @@ def constructor_arguments(env_id: str) -> dict[str, Any]:
 def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options: Any) -> HostEnv:
     """Return `num_envs` environments `env_id` of Gymnasium, with its usual wrappers.
 
-    `options` are arguments of `gymnasium.make`, and `max_steps` is its time limit. One with "low" and "high" is drawn at every reset; then each episode
-    has a new environment. Raises ConfigError for an unknown id and ImportError, naming the extra to install, for a
-    missing library.
+    `options` are arguments of `gymnasium.make`, and `max_steps` is its time limit. One with "low" and "high" is drawn
+    at every reset; then each episode has a new environment. Raises ConfigError for an unknown id and ImportError,
+    naming the extra to install, for a missing library.
     """
     name, spec = f"gymnasium/{env_id}", gymnasium_spec(env_id)
     # the stepper resets first and has its own checks, so two of Gymnasium's wrappers are not needed

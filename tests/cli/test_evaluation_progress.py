@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+from types import SimpleNamespace
 
 import gymnasium
 import jax
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.cli import main
+from ppax.cli import main, output
 from ppax.loggers import evaluating
 from ppax.loggers.evaluating import EvaluationLine
+from ppax.training.evaluation import Evaluation
 from ppax.training.watching import watched_by
 
 TINY = ["--num-envs", "4", "--num-steps", "8", "--total-steps", "96", "--agent.network.hidden", "8"]
@@ -147,3 +149,9 @@ def test_scores_after_training_say_which_episodes_they_are_of(tmp_path, capsys):
         )
     ]
     assert begun == [*range(begun[0], begun[0] + 3)]
+
+
+def test_the_last_evaluation_in_training_is_the_latest_one():
+    first, last = (Evaluation(np.full(2, x), *[np.ones(2, int)] * 4) for x in (1.0, 7.0))
+    run = SimpleNamespace(evaluations={3: last, 1: first}, best=None)
+    assert list(output._scores_in_training(run)) == ["last evaluation in training (2 episodes): mean return 7.00"]

@@ -284,8 +284,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a live display in a log with colours",
-        "        if not (stream or sys.stderr).isatty() or",
-        '        if not os.environ.get("FORCE_COLOR") or',
+        "return not (stream or sys.stderr).isatty() or",
+        'return not os.environ.get("FORCE_COLOR") or',
         (CONSOLE + "test_a_log_has_whole_lines_without_control_characters",),
         "loggers/console.py",
     ),

@@ -155,7 +155,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "the action space of gymnax is that of its default parameters",
-        "        inner = registry.with_spaces(suite, inner, settings.env_params)",
+        "        inner = registry.with_spaces(suite, inner, of_inner)",
         "        pass",
         ("tests/envs/suites/test_gymnax.py::test_action_spaces_follow_the_parameters",),
     ),

@@ -145,7 +145,7 @@ MUTATIONS = [
     ),
     Mutation(
         "max_steps of an environment without a limit is unknown",
-        "        if imported.LIMIT in tables and imported.LIMIT not in imported.parameters_of(found):",
+        "        if LIMIT in tables and LIMIT not in imported.parameters_of(found):",
         "        if False:",
         (OWN + "test_any_compiled_environment_takes_a_time_limit",),
         "envs/making.py",

@@ -240,7 +240,7 @@ def test_export_and_evaluate_of_the_bundle(trained, tmp_path, capsys):
     """The bundle holds the run's configuration and scores, and its policy plays as that of the run."""
     directory, done = trained
     bundle = tmp_path / "policy.zip"
-    assert call("export", directory, "--to", bundle, "--formats", "numpy", "--json") == 0
+    assert call("export", directory, "--out", bundle, "--formats", "numpy", "--json") == 0
     said = capsys.readouterr()
     assert "numpy: acts as the policy; numbers differ by at most" in said.err
     assert json.loads(said.out)["formats"]["numpy"] < 1e-5
@@ -252,12 +252,12 @@ def test_export_and_evaluate_of_the_bundle(trained, tmp_path, capsys):
     assert call("evaluate", bundle, "--json") == 0
     assert json.loads(capsys.readouterr().out)["mean_return"] == result["mean_return"]
     valued = tmp_path / "valued.zip"
-    assert call("export", directory, "--to", valued, "--formats", "numpy", "--return-value", "--json") == 0
+    assert call("export", directory, "--out", valued, "--formats", "numpy", "--return-value", "--json") == 0
     assert json.loads(capsys.readouterr().out)["in_float32"] == []
     with zipfile.ZipFile(valued) as files:
         outputs = [x["name"] for x in json.loads(files.read("policy.json"))["outputs"]]
     assert outputs == [*(x["name"] for x in description["outputs"]), "value"]
-    for option, given in (("--to", valued), ("--formats", "numpy")):
+    for option, given in (("--out", valued), ("--formats", "numpy")):
         assert call("export", directory, "--mlflow", tmp_path / "model", option, given) == 2
         assert f"leave out {option}" in capsys.readouterr().err
     assert call("evaluate", bundle, "--json", "--env-params.max_steps=4") == 0
@@ -267,21 +267,21 @@ def test_export_and_evaluate_of_the_bundle(trained, tmp_path, capsys):
     assert call("evaluate", bundle, "--eval.env-params.gravity", 4) == 2
     assert "--eval.env-params.gravity" in capsys.readouterr().err
     assert call("evaluate", bundle, "--best") == 2
-    assert call("export", directory, "--to", bundle, "--formats", "numpy,onx") == 2
+    assert call("export", directory, "--out", bundle, "--formats", "numpy,onx") == 2
     assert "nearest: onnx" in capsys.readouterr().err
     bundle.write_bytes(bundle.read_bytes()[:-200])
     assert call("evaluate", bundle) == 5
-    assert call("export", bundle, "--to", tmp_path / "other.zip") == 5
+    assert call("export", bundle, "--out", tmp_path / "other.zip") == 5
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["play", "--output", "nodir/x.gif"], "nodir/x.gif: there is no directory nodir"),
-        (["play", "--output", "x.gif"], "x.gif: is a directory"),
-        (["export", "--to", "."], "nearest valid value: policy.zip"),
-        (["export", "--to", "/"], "nearest valid value: /policy.zip"),
-        (["export", "--to", "nodir/x.zip"], "nodir/x.zip: there is no directory nodir"),
+        (["play", "--out", "nodir/x.gif"], "nodir/x.gif: there is no directory nodir"),
+        (["play", "--out", "x.gif"], "x.gif: is a directory"),
+        (["export", "--out", "."], "nearest valid value: policy.zip"),
+        (["export", "--out", "/"], "nearest valid value: /policy.zip"),
+        (["export", "--out", "nodir/x.zip"], "nodir/x.zip: there is no directory nodir"),
         (["report", "--out", "nodir/x.html"], "nodir/x.html: there is no directory nodir"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
@@ -298,7 +298,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(trained, argum
     assert os.listdir(".") == ["x.gif"]
 
 
-@pytest.mark.parametrize("arguments", [["export", "--formats", "numpy", "--to"], ["report", "--no-video", "--out"]])
+@pytest.mark.parametrize("arguments", [["export", "--formats", "numpy", "--out"], ["report", "--no-video", "--out"]])
 def test_a_full_disk_is_reported_with_the_file(trained, arguments, capsys, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")

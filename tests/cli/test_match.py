@@ -18,7 +18,7 @@ def runs(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs")
     for name, options in (("a", ["--agents", "independent"]), ("b", ["--agent.network.hidden", "5"])):
         assert main.main(["train", "Pursuit-2", *SIZES, *REST, *options, "--run-dir", str(path / name)]) == 0
-    assert main.main(["export", str(path / "b"), "--to", str(path / "b.zip"), "--formats", "numpy", "--no-cache"]) == 0
+    assert main.main(["export", str(path / "b"), "--out", str(path / "b.zip"), "--formats", "numpy", "--no-cache"]) == 0
     return path
 
 

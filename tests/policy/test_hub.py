@@ -64,7 +64,7 @@ def test_a_policy_goes_to_the_hub_and_comes_back(hub, run_dir):
 def test_the_command_export_uploads(hub, run_dir, monkeypatch, capsys):
     monkeypatch.setenv("HF_TOKEN", "hf_test")
     options = ["--formats", "numpy", "--return-value", "--json", "--no-cache"]
-    assert main(["export", str(run_dir), "--to", "hf://me/other", *options]) == 0
+    assert main(["export", str(run_dir), "--out", "hf://me/other", *options]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"address": f"{hub.url}/me/other"}
     assert hub.repos["me/other"].keys() == {"policy.zip", "README.md", "curve.png"}
     outputs = NumpyPolicy(io.BytesIO(hub.repos["me/other"]["policy.zip"])).outputs
@@ -148,8 +148,32 @@ def test_other_addresses_are_refused(source):
 
 
 def test_a_repository_that_is_not_there_is_an_error_with_its_name(hub):
-    with pytest.raises(errors.RepositoryNotFoundError, match="me/none"):
+    with pytest.raises(ConfigError, match="there is no repository me/none, or it is private: `hf auth login`"):
         ppax.load("hf://me/none")
+
+
+def test_a_repository_without_a_bundle_is_an_error_that_says_who_writes_it(hub):
+    hub.repos["me/empty"] = {"README.md": b"nothing"}
+    with pytest.raises(ConfigError, match=r"me/empty has no file policy\.zip"):
+        ppax.load("hf://me/empty")
+
+
+def test_a_hub_that_cannot_be_reached_is_an_error_with_what_works_without(hub, monkeypatch, capsys):
+    def unreached(*_, **__):
+        raise errors.LocalEntryNotFoundError("An error happened while trying to locate the file on the Hub")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", unreached)
+    with pytest.raises(ConfigError, match=r"cannot be reached, and no copy .* ppax\.load\('policy\.zip'\)"):
+        ppax.load("hf://me/poles")
+
+
+@pytest.mark.parametrize("place", ["work/hub", "work", "./work/hub/deeper"])
+def test_a_place_on_the_disk_is_not_taken_for_a_repository(hub, run_dir, place, tmp_path, monkeypatch):
+    (tmp_path / "work" / "hub").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"is a place on this disk: .* for the repository of the Hub write hf://"):
+        ppax.push_to_hub(ppax.load(run_dir), place, **NUMPY)
+    assert hub.requests == []
 
 
 def test_a_download_that_is_no_bundle_is_refused(hub):

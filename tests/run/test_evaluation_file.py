@@ -56,7 +56,7 @@ def finished(tmp_path_factory):
 
 
 def scores_of_bundle(path, *options):
-    assert main(["export", str(path), "--to", str(path / "b.zip"), "--formats", "numpy", "--no-cache", *options]) == 0
+    assert main(["export", str(path), "--out", str(path / "b.zip"), "--formats", "numpy", "--no-cache", *options]) == 0
     return json.loads(zipfile.ZipFile(path / "b.zip").read("policy.json"))["scores"]
 
 

@@ -199,7 +199,7 @@ def test_the_commands_take_a_step(trained, capsys):
     assert main(["evaluate", path, "--step", "1"]) == 2
     assert f"nearest valid value: {saved[0].step}" in capsys.readouterr().err
     assert main(["evaluate", path, "--step", "1", "--best"]) == 2
-    assert main(["play", path, "--step", "1", "--output", str(trained.run_dir.parent / "x.gif")]) == 2
+    assert main(["play", path, "--step", "1", "--out", str(trained.run_dir.parent / "x.gif")]) == 2
 
 
 def test_the_environment_is_not_needed(run, monkeypatch):

@@ -181,7 +181,8 @@ def test_commands_name_the_object_to_pass(run, verb, capsys):
     assert main.main([verb, str(run[0])]) == main.USAGE
     said = capsys.readouterr().err
     assert "cannot hold: agent.network.head (MyHead). Pass the same agent in Python" in said
-    assert f"run = ppax.resume('{run[0]}', agent=agent)" in said
+    resumes, loads = f"run = ppax.resume('{run[0]}', agent=agent)", f"policy = ppax.load('{run[0]}', agent=agent), then"
+    assert (resumes in said, loads in said) == (verb == "resume", verb != "resume")
 
 
 def test_the_command_resume_names_the_callbacks_it_lacks(tmp_path, capsys):

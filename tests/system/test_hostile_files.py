@@ -355,7 +355,7 @@ def test_records_of_a_policy_or_sweep_exit_with_2_or_5(every, originals, tmp_pat
                 make(path / file)
                 names.append(f"{file}: {name}")
                 verb = "export" if target == "run" else "resume"
-                commands.append([verb, str(path), "--no-cache", *(["--to", "x.zip"] if verb == "export" else [])])
+                commands.append([verb, str(path), "--no-cache", *(["--out", "x.zip"] if verb == "export" else [])])
     require_refused(dict(zip(names, run_commands(commands, tmp_path), strict=True)), {2, 5})
 
 

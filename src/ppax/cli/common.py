@@ -27,6 +27,7 @@ from ppax.sweeps.placing import settings as placing
 from ppax.sweeps.plan import split_sweep
 from ppax_command import COMMANDS
 
+WRITES = ("--to", "--output", "--output-file", "--output-path", "--file", "--save", "--save-to")  # elsewhere for --out
 JOINING = ("train", "resume")  # commands that several processes run together
 DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75  # exit codes
 
@@ -88,11 +89,21 @@ def refused(unknown: Sequence[str], options: argparse.Namespace) -> str:
         text = _changed(unknown, options.run, options.total_steps)
         if text:
             return text
+    near = difflib.get_close_matches(argument.partition("=")[0], _flags(options), n=1)
+    if argument.partition("=")[0] in WRITES and "out" in vars(options):
+        near = ["--out"]
     row = unknown_names.meaning(argument.partition("=")[0].lstrip("-")) if argument.startswith("--") else None
     if row and row.name in vars(options):
         return f"unknown option {argument!r}; did you mean {flagged(row.name, '')}?"
     there = f"`ppax {options.command} --help` lists its options"
+    if argument.startswith("--") and near:
+        return f"{argument!r}: `ppax {options.command}` has no such argument; did you mean {near[0]}? {there}"
     return f"{argument!r}: `ppax {options.command}` has no such argument; {there}"
+
+
+def _flags(options: argparse.Namespace) -> list[str]:
+    """Return the flags of a command, from the names of its options."""
+    return [flagged(name, "") for name in vars(options) if name not in ("_", "command", "run", "runs", "env_params")]
 
 
 def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> str:

@@ -41,7 +41,16 @@ from ppax.cli.common import (
 )
 from ppax.cli.envs import add_envs, run_envs
 from ppax.cli.options import Adding, add_common, add_resume, add_train, parse_run
-from ppax.cli.output import RunDirs, evaluation_text, new_run_dirs, print_json, print_plan, report_run, say
+from ppax.cli.output import (
+    RunDirs,
+    evaluation_text,
+    new_run_dirs,
+    print_json,
+    print_plan,
+    report_run,
+    say,
+    shown_evaluation,
+)
 from ppax.cli.play import (
     add_env_params,
     add_export,
@@ -250,9 +259,10 @@ def _evaluate(options: argparse.Namespace) -> int:
     trained = TrainedRun(agent, env, state, [], options.run, eval_settings=run.eval)
     episodes = run.eval.episodes if options.episodes is None else options.episodes
     deterministic = run.eval.deterministic and not options.sampled
-    evaluation = trained.evaluate(
-        episodes, deterministic, options.seed, options.max_steps, options.env_params, record=False
-    )
+    with shown_evaluation(episodes):
+        evaluation = trained.evaluate(
+            episodes, deterministic, options.seed, options.max_steps, options.env_params, record=False
+        )
     say(options, evaluation_text(evaluation, deterministic))
     print_json(options, result_of(trained, evaluation))
     return DONE

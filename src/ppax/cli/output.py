@@ -8,23 +8,27 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ppax import config
 from ppax.cli.common import DISK, DONE, fail, print_line
+from ppax.loggers.evaluating import EvaluationLine
 from ppax.loggers.files import finite
 from ppax.run import python_objects
 from ppax.run.dry_run import DryRun
 from ppax.run.result import TrainedRun, record_evaluation
+from ppax.run.signals import interrupted_by_signals
 from ppax.storage.paths import absolute, quoted, relative
 from ppax.sweeps.runs import SweepDryRun
 from ppax.training.evaluation import Evaluation
+from ppax.training.watching import watched_by
 
 ENDLESS = (
     "no episode ended in training: its return is reward_mean, the mean reward of a step, and that of an evaluation is "
     "the sum over the first steps after a reset, eval.max_steps of them; where an episode should end after N steps, "
-    "give a compiled environment --env-params.max-steps N, and wrap one of Gymnasium in its TimeLimit"
+    "give it --env-params.max-steps N"
 )
 
 
@@ -65,12 +69,15 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
     path, run_file = (quoted(run.run_dir), quoted(run.run_dir / config.RUN_FILE)) if run.run_dir else ("", "")
     run_config = config.read(run.run_dir / config.RUN_FILE) if run.run_dir else {}
     trusting = python_objects.trust_flags([run_config], python_objects.SOURCE, "log")
+    console = config.settings(run_config).log.console if run_config else True
     try:
-        evaluation = run.evaluate(settings.episodes, settings.deterministic, seed, settings.max_steps, record=False)
+        with interrupted_by_signals(), shown_evaluation(settings.episodes, console):
+            evaluation = run.evaluate(settings.episodes, settings.deterministic, seed, settings.max_steps, record=False)
     except KeyboardInterrupt:
-        done = f"; training is done and saved: `ppax evaluate {path}{trusting}` evaluates its policy"
+        done = f"; training is complete and saved: `ppax evaluate {path}{trusting}` evaluates its policy"
         raise KeyboardInterrupt(done) from None
-    say(options, evaluation_text(evaluation, settings.deterministic))
+    for text in (*_scores_in_training(run), f"final {evaluation_text(evaluation, settings.deterministic)}"):
+        say(options, text)
     if run.history and not any(row.get("episodes", 0.0) > 0.0 for row in run.history):
         say(options, ENDLESS)
     say(options, f"run directory: {run.run_dir and relative(run.run_dir)}")
@@ -80,10 +87,37 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
         when = f"{run.best.key} {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
         say(options, f"  ppax evaluate {path} --best{trusting}   # {when}")
     flags = python_objects.trust_flags([run_config])
-    say(options, f"  ppax report {path}{flags}   # one page: curves, settings, an episode")
+    episode = "" if flags else ", an episode"  # that needs the run's code; the report then says how to add it
+    say(options, f"  ppax report {path}   # one page: curves, settings{episode}")
     say(options, f"  ppax train {run_file} --seed {seed + 1}{flags}")
     print_json(options, record_evaluation(run, evaluation))
     return fail(f"the last checkpoint could not be saved: {run.unsaved}", DISK) if run.unsaved else DONE
+
+
+@contextmanager
+def shown_evaluation(episodes: int, console: bool = True) -> Iterator[None]:
+    """Context of an evaluation of `episodes` episodes, whose progress is shown on standard error if `console` is True.
+
+    How many episodes have ended is known of environments on the host; others are played in one program.
+    """
+    if not console:
+        yield
+        return
+    with EvaluationLine(episodes) as line, watched_by(line):
+        yield
+
+
+def _scores_in_training(run: TrainedRun) -> Iterator[str]:
+    """Yield lines with the last evaluation that was made during training and with the best value, if there are any.
+
+    They tell these numbers from that of the final evaluation, which has other episodes.
+    """
+    if run.evaluations:
+        last = run.evaluations[max(run.evaluations)]
+        count = int(last.counted.sum())
+        yield f"last evaluation in training ({count} episodes): mean return {last.mean_return:.2f}"
+    if run.best is not None and run.best.row is not None:
+        yield f"best {run.best.key} in training: {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
 
 
 def evaluation_text(evaluation: Evaluation, deterministic: bool) -> str:

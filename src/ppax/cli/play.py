@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from ppax import config
-from ppax.cli.output import evaluation_text
+from ppax.cli.output import evaluation_text, shown_evaluation
 from ppax.core import imports
 from ppax.core.options import check_limits
 from ppax.core.types import ConfigError
 from ppax.envs import Env, for_evaluation
+from ppax.policy.bundle import is_bundle
 from ppax.policy.bundle.writing import FORMATS
 from ppax.policy.hub import PREFIX
 from ppax.reports.upload import push_to_hub
 from ppax.run import python_objects
 from ppax.run.directory import read_evaluation, read_run_config
 from ppax.run.films import film
-from ppax.run.loading import load
+from ppax.run.loading import env_of_bundle, load
 from ppax.run.matches import Sides, distinct_names, match
 from ppax.storage.paths import quoted
 
@@ -27,8 +28,9 @@ BUNDLE = "policy.zip"  # default name, in the run directory
 
 def add_play(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax play` has."""
-    parser.add_argument("run", type=Path, help="run directory")
-    parser.add_argument("--output", type=Path, help="video file, .gif or .mp4 (default: play.gif in the run directory)")
+    parser.add_argument("run", type=Path, help="run directory, or bundle of `ppax export`")
+    text = "video file, .gif or .mp4 (default: play.gif in the run directory, policy.gif beside a bundle policy.zip)"
+    parser.add_argument("--out", type=Path, help=text)
     parser.add_argument("--episodes", type=int, default=1, help="number of episodes, one after the other (default: 1)")
     parser.add_argument(
         "--max-steps", type=int, default=2000, help="limit on the steps of all episodes (default: 2000)"
@@ -53,9 +55,10 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Film the policy of a run, print the returns and the path of the video; return the same for JSON."""
     for name in ("episodes", "max_steps", "fps"):
         check_limits(f"--{name.replace('_', '-')}", getattr(options, name), {"low": 1})
+    usual = options.run.with_suffix(".gif") if is_bundle(options.run) else options.run / "play.gif"
     made = film(
         options.run,
-        options.output or options.run / "play.gif",
+        options.out or usual,
         episodes=options.episodes,
         max_steps=options.max_steps,
         fps=options.fps,
@@ -82,9 +85,9 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 def add_export(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax export` has."""
-    parser.add_argument("run", type=Path, help="run directory")
+    parser.add_argument("run", type=Path, help="run directory, or bundle of `ppax export`")
     text = f".zip to write, or {PREFIX}OWNER/NAME on the Hugging Face Hub (default: {BUNDLE} in the run directory)"
-    parser.add_argument("--to", help=text)
+    parser.add_argument("--out", help=text)
     parser.add_argument("--best", action="store_true", help="export the best policy of the run, not the last")
     parser.add_argument("--step", type=int, help="export the checkpoint after this number of environment steps")
     text = f"formats, with commas: {','.join(FORMATS)} (default: all that the policy and this machine have)"
@@ -100,21 +103,27 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
     Raises ConfigError for options that contradict each other.
     """
-    if options.mlflow is not None and (options.to is not None or options.formats is not None):
-        other = "--to" if options.to is not None else "--formats"
+    if options.mlflow is not None and (options.out is not None or options.formats is not None):
+        other = "--out" if options.out is not None else "--formats"
         raise ConfigError(f"--mlflow writes an MLflow model and no bundle: leave out {other}, or export twice")
+    if is_bundle(options.run) and options.mlflow is None and options.out is None:
+        other = options.run.with_name(f"other-{options.run.name}")
+        raise ConfigError(
+            f"{options.run} is a bundle already: write an MLflow model of it, --mlflow DIR, or another bundle, "
+            f"--out {quoted(other)}"
+        )
     formats = None if options.formats is None else [name.strip() for name in options.formats.split(",")]
     policy = load(options.run, best=options.best, step=options.step)
     scores = None if policy.source is None else _scores(options.run, policy.source.iteration)
     say("writing each format and comparing it with the policy ...")
-    if options.to is not None and options.to.startswith(PREFIX):
-        address = push_to_hub(policy, options.to, formats=formats, return_value=options.return_value)
+    if options.out is not None and options.out.startswith(PREFIX):
+        address = push_to_hub(policy, options.out, formats=formats, return_value=options.return_value)
         say(f"uploaded: {address}")
         return {"address": address}
     if options.mlflow is not None:
         written = policy.export_mlflow(options.mlflow, scores, return_value=options.return_value)
     else:
-        written = policy.export(options.to or options.run / BUNDLE, formats, scores, return_value=options.return_value)
+        written = policy.export(options.out or options.run / BUNDLE, formats, scores, return_value=options.return_value)
     for name, difference in written.differences.items():
         precision = " in float32, not in bfloat16" if name in written.in_float32 else ""
         say(f"{name}: acts as the policy{precision}; numbers differ by at most {difference:.1e}")
@@ -138,12 +147,13 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Evaluate the policy of a bundle in the environment of its configuration; return the scores for JSON."""
     policy = load(options.run, best=options.best, step=options.step)
-    settings = config.settings(policy.spec.config).eval
+    settings = config.settings(python_objects.recorded(policy.spec.config)).eval
     episodes = settings.episodes if options.episodes is None else options.episodes
     deterministic = settings.deterministic and not options.sampled
-    with for_evaluation(config.build_env(policy.spec.config), settings.env_params, options.env_params) as env:
+    with for_evaluation(env_of_bundle(options.run, policy), options.env_params) as env:
         limit = settings.max_steps if options.max_steps is None else options.max_steps
-        evaluation = policy.evaluate(env, episodes, deterministic, options.seed, max_steps=limit)
+        with shown_evaluation(episodes):
+            evaluation = policy.evaluate(env, episodes, deterministic, options.seed, max_steps=limit)
     say(evaluation_text(evaluation, deterministic))
     return evaluation.scores | {"bundle": str(options.run)}
 
@@ -191,14 +201,14 @@ def run_match(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 def _env_of(target: str) -> Env:
     """Return the environment of the games, from its name, a run file, a run directory or a bundle."""
-    path = Path(target)
+    path, call = Path(target), "ppax.match(policies, {arguments}) in Python"
     within: list[Path] = []
     if path.is_dir():
         run_config, within = read_run_config(path), [path]
-        python_objects.require_passed(run_config, True, None, target, "ppax.match(policies, {arguments}) in Python")
+        python_objects.require_passed(run_config, True, None, target, call)
         run_config = python_objects.recorded(run_config)
     elif path.suffix == ".zip" or target.startswith(PREFIX):
-        run_config = load(target).spec.config
+        return env_of_bundle(path, load(target), call)
     else:
         run_config = config.find(target)
     with imports.trusting(within=within):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import jax
 import numpy as np
 
 from ppax.agents.groups import Groups
@@ -24,11 +25,12 @@ from ppax.core.options import Config, check_limits, check_value, flatten, hints_
 from ppax.core.parts import Held, Table, name_of
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError
-from ppax.envs import ActionFilter, Env, TimeLimit, require_native
+from ppax.envs import BUILTIN, ActionFilter, Env, PartialView, TimeLimit, require_native
 from ppax.envs.hosting.action_filter import FILTER
-from ppax.envs.imported import LIMIT
+from ppax.envs.hosting.time_limit import LIMIT
 from ppax.envs.wrappers import params
 from ppax.envs.wrappers.params import parameters, plain_value, value_at
+from ppax.envs.wrappers.views import SEEN
 from ppax.ppo.ppo import PPO
 from ppax.training.backends import backend_of
 
@@ -167,7 +169,8 @@ def _number(value: Any) -> Any:
 def own_environment(env: Env) -> Config:
     """Return the options `env` and `env_params` that name a user's environment by import path; {} where none can.
 
-    A compiled environment must be a frozen dataclass, with or without `TimeLimit`, and `ActionFilter` around it. What
+    A compiled environment must be a frozen dataclass, with or without `TimeLimit`, and around that `PartialView` and
+    `ActionFilter`; a built-in one inside of a `PartialView` is named as `make` names it. What
     the options lack, such as an array in a field, is not noticed here, but by `run/python_objects.py`, which compares
     the objects. Host environments must come from one class or function, or a `functools.partial` of one, with arguments
     that are unchanged after they were written to a run file and read again.
@@ -222,6 +225,11 @@ def _of_part(env: Any) -> tuple[str, Config] | None:
     around: Config = {}  # parameters of wrappers that a run file puts around an environment, in this order
     if isinstance(env, ActionFilter):
         around, env = {FILTER: plain_value(env.action_filter)}, env.env
+    if isinstance(env, PartialView):
+        around, env = around | {SEEN: list(env.seen)}, env.env
+        builtin = next((name for name, make in BUILTIN.items() if _same_env(make(), env)), None)
+        if builtin is not None:  # which has no import path
+            return builtin, around
     if isinstance(env, TimeLimit):
         around, env = around | {LIMIT: plain_value(env.max_steps)}, env.env
     path = imports.import_path(type(env))
@@ -245,6 +253,15 @@ def _of_part(env: Any) -> tuple[str, Config] | None:
         return None
     arguments = {name: x for name, x in arguments.items() if x is not ABSENT}
     return path, {name: plain_value(x) for name, x in changed.items()} | arguments | around
+
+
+def _same_env(env: Any, other: Any) -> bool:
+    """Return whether two compiled environments have the same classes, static fields and numbers."""
+    leaves, structure = jax.tree.flatten(env)
+    others, also = jax.tree.flatten(other)
+    return bool(structure == also) and all(  # type: ignore[operator]
+        np.array_equal(x, y) for x, y in zip(leaves, others, strict=True)
+    )
 
 
 def _default_of(field: dataclasses.Field[Any]) -> Any:

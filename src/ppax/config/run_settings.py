@@ -84,7 +84,10 @@ class EvalSettings:
         interval=True,
     )
     episodes: int = static(
-        "number of whole evaluation episodes, on environments separate from training", default=128, low=1
+        "number of whole episodes of each evaluation, during training and after it, on environments separate from "
+        "training; `ppax evaluate RUN --episodes N` evaluates the final policy over others",
+        default=128,
+        low=1,
     )
     max_steps: int | None = static(
         "steps after which an episode of an evaluation is truncated; none: 100000; if episodes never end, the steps "
@@ -130,7 +133,8 @@ class InitFrom:
 
     # in Python also a Path, a TrainedRun or a TrainState (run/warm_start.py)
     run: str | object | None = static(
-        "run directory whose learner this run starts from, --init-from RUN for short; none: random weights",
+        "run directory, or bundle of ppax export, whose learner this run starts from, --init-from RUN for short; none: "
+        "random weights",
         default=None,
         outside=PATH,
     )

@@ -9,17 +9,18 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ppax.core import imports
 from ppax.core.types import ConfigError
+from ppax.envs.hosting.action_filter import FILTER
 from ppax.envs.hosting.faults import close_all
 from ppax.envs.hosting.spec import env_errors
+from ppax.envs.hosting.time_limit import LIMIT, takes
 from ppax.envs.wrappers.params import refuse_lists
 
 KIND = "env"  # kind of environments among entry points
-LIMIT = "max_steps"  # parameter of `TimeLimit`, which any compiled environment may get
 METHODS = ("reset", "step")
 NEEDED = ("observation_space", "action_space", "num_agents", *METHODS)  # attributes of compiled environments
 
@@ -81,7 +82,7 @@ def arguments(found: Any, name: str, options: Mapping[str, Any]) -> dict[str, An
     try:
         inspect.signature(found).bind(**options)
     except TypeError as error:
-        listed = ", ".join(parameters_of(found)) or "none"
+        listed = ", ".join(dict.fromkeys((*parameters_of(found), LIMIT)))  # which any environment may get
         raise ConfigError(f"env_params of {name}: {error}; its arguments: {listed}") from error
     refuse_lists(options, found)
     defaults = {key: parameter.default for key, parameter in parameters_of(found).items()}
@@ -94,6 +95,11 @@ def parameters_of(found: Any) -> Mapping[str, inspect.Parameter]:
         return {}
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {name: x for name, x in inspect.signature(found).parameters.items() if x.kind not in several}
+
+
+def added(found: Any, options: Iterable[str]) -> set[str]:
+    """Return the names among `options` that are wrappers around the host environment `found`, not its arguments."""
+    return {name for name in options if name in (FILTER, LIMIT) and not takes(found, name)}
 
 
 def needed(found: Any) -> list[str]:

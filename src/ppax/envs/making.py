@@ -22,6 +22,7 @@ from ppax.envs.curriculum import check_schedule, values_at
 from ppax.envs.hosting.action_filter import FILTER
 from ppax.envs.hosting.faults import close_all
 from ppax.envs.hosting.host_env import HostEnv, host
+from ppax.envs.hosting.time_limit import LIMIT
 from ppax.envs.settings import TIMEOUT, EnvSettings, checked_clip, checked_num_envs
 from ppax.envs.stagger import checked_stagger, longest_episode, no_limit
 from ppax.envs.suites import registry
@@ -32,7 +33,7 @@ from ppax.envs.wrappers.action_filter import action_filter
 from ppax.envs.wrappers.clip_actions import clip_actions as clipped_to
 from ppax.envs.wrappers.params import by_short_name, parameters, unknown_parameter
 from ppax.envs.wrappers.time import ActionRepeat, TimeLimit
-from ppax.envs.wrappers.views import PartialView, team_view
+from ppax.envs.wrappers.views import SEEN, PartialView, partial_view, team_view
 
 Env = VectorEnv | HostEnv
 Single = Callable[[Mapping[str, Any]], Environment]  # options of its constructor -> one environment
@@ -93,11 +94,13 @@ def make(
     observation, `central_critic` adds "joint", the observations of all agents, for the critic only. `info_metrics` are
     entries of a host environment's `info` at the last step of an episode, which are logged as means. `env_params` are
     parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5, "high": 2.0}`
-    from which every reset samples uniformly. Any other name is an argument of the environment's own constructor.
-    `schedule` changes parameters of a compiled environment over training (a curriculum; evaluations use the final
-    values), as `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips continuous actions to [low,
-    high], or to [-x, x] for one number x. `stagger` truncates the first episode of each environment at a random length
-    of at most so many steps, or of the time limit with True, so that environments do not all end at once.
+    from which every reset samples uniformly. Any other name is an argument of the environment's own constructor;
+    `max_steps`, if it has none of this name, is a time limit around it, and `seen` the indices of the entries of a
+    compiled environment's observation that the agent sees. `schedule` changes parameters of a compiled environment over
+    training (a curriculum; evaluations use the final values), as `ppax.schedules.Linear(("env.gravity",), end=2.0)`;
+    `clip_actions` clips continuous actions to [low, high], or to [-x, x] for one number x. `stagger` truncates the
+    first episode of each environment at a random length of at most so many steps, or of the time limit with True, so
+    that environments do not all end at once.
 
     Raises ConfigError for a wrong name or argument, ImportError for a missing library, EnvError where an environment on
     the host fails.
@@ -277,12 +280,13 @@ def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
     tables = params.nested(settings.env_params)
     if not imported.on_host(found, name, params.first_values(tables)):
         single: Single = partial(imported.single, found, name)
-        if imported.LIMIT in tables and imported.LIMIT not in imported.parameters_of(found):
+        if LIMIT in tables and LIMIT not in imported.parameters_of(found):
             single = partial(_limited, single)
-        return _native(name, num_envs, settings, single, imported.needed(found))
+        takes = SEEN in imported.parameters_of(found)
+        return _native(name, num_envs, settings, single, imported.needed(found), takes)
     settings = dataclasses.replace(settings, env_params=tables)
     _refuse_compiled_only(name, settings)
-    added = tables.keys() & {FILTER} - imported.parameters_of(found).keys()  # no argument, but a wrapper around it
+    added = imported.added(found, tables)
     own = {key: value for key, value in tables.items() if key not in added}
     given = imported.arguments(found, name, params.first_values(own))
     drawn = {key: value for key, value in own.items() if params.is_range(value)}
@@ -299,7 +303,7 @@ def _limited(single: Single, options: Mapping[str, Any]) -> Environment:
     The number of steps of a new TimeLimit is set afterwards, from `env_params`.
     """
     env = single(options)
-    return env if imported.LIMIT in parameters(env) else TimeLimit(env, 1)
+    return env if LIMIT in parameters(env) else TimeLimit(env, 1)
 
 
 def _filtered(name: str, single: Single, options: Mapping[str, Any]) -> Environment:
@@ -311,17 +315,37 @@ def _filtered(name: str, single: Single, options: Mapping[str, Any]) -> Environm
     return env if FILTER in parameters(env) else action_filter(env, 1.0, name)
 
 
-def _native(name: str, num_envs: int, settings: EnvSettings, single: Single, needed: Sequence[str] = ()) -> VectorEnv:
+def _partly_seen(name: str, single: Single, seen: Any, options: Mapping[str, Any]) -> Environment:
+    """Return the environment that `single(options)` makes, of whose observation the agent sees the entries `seen`."""
+    return partial_view(single(options), seen, name)
+
+
+def _native(
+    name: str,
+    num_envs: int,
+    settings: EnvSettings,
+    single: Single,
+    needed: Sequence[str] = (),
+    takes_seen: bool = False,
+) -> VectorEnv:
+    """Return `num_envs` compiled environments, each made by `single(options)`, with `settings`.
+
+    `needed` are arguments of its constructor without a default. `takes_seen` says that it has an argument `seen`
+    itself, which is then no wrapper.
+    """
     settings.refuse(("vectorization", "timeout", "info_metrics"), f"{name} is stepped inside the compiled program")
+    of_inner = dict(settings.env_params)
+    if SEEN in of_inner and not takes_seen:
+        single = partial(_partly_seen, name, single, of_inner.pop(SEEN))
     if FILTER in settings.env_params:
         single = partial(_filtered, name, single)
-    inner = _with_params(name, settings.env_params, single, needed)
+    inner = _with_params(name, of_inner, single, needed)
     settings = dataclasses.replace(settings, env_params=by_short_name(settings.env_params, parameters(inner)))
     suite = name.partition("/")[0]
     of_suite = name not in BUILTIN and suite in SUITES
     expensive = of_suite and SUITES[suite].expensive_resets
     if of_suite:
-        inner = registry.with_spaces(suite, inner, settings.env_params)
+        inner = registry.with_spaces(suite, inner, of_inner)
     inner = clipped_to(inner, settings.clip_actions)
     repeated = inner if settings.action_repeat == 1 else ActionRepeat(inner, settings.action_repeat)
     viewed = team_view(repeated, settings.agent_ids, settings.central_critic, name)
@@ -333,7 +357,7 @@ def _native(name: str, num_envs: int, settings: EnvSettings, single: Single, nee
     if settings.schedule is None:
         return env
     env = with_schedule(env, settings.schedule)
-    return registry.with_spaces(suite, env, {**settings.env_params, **_reached(env)}) if of_suite else env
+    return registry.with_spaces(suite, env, {**of_inner, **_reached(env)}) if of_suite else env
 
 
 def _reached(env: VectorEnv) -> dict[str, dict[str, Any]]:

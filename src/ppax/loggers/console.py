@@ -32,7 +32,7 @@ class Console:
         self._last = 0.0
         self._evaluated = math.nan  # return of the latest evaluation
         self._returned = math.nan  # episode return of the latest row in which an episode ended
-        if not (stream or sys.stderr).isatty() or os.environ.get("TERM", "").lower() in NO_DISPLAY:
+        if appends_lines(stream):
             with contextlib.suppress(OSError):  # broken pipe: the next `log` raises, and the logger is removed
                 self._write(COMPILING)
             return
@@ -86,6 +86,11 @@ class Console:
         stream = self._stream or sys.stderr
         stream.write(f"{line}\n")
         stream.flush()
+
+
+def appends_lines(stream: TextIO | None) -> bool:
+    """Return whether `stream`, by default standard error, is no terminal, or one that can only append lines."""
+    return not (stream or sys.stderr).isatty() or os.environ.get("TERM", "").lower() in NO_DISPLAY
 
 
 def row_texts(row: Row, earlier: float = math.nan) -> list[str]:

@@ -45,6 +45,19 @@ class WholeLine(ProgressColumn):
         return shown
 
 
+class WaitingLine(ProgressColumn):
+    """Column of Rich that is a whole line of something without a known end: its text, and the time since it began."""
+
+    def __init__(self, console: RichConsole):
+        super().__init__(Column(no_wrap=True))
+        self._console = console
+
+    def render(self, task: Task) -> Text:
+        """Return the line, cut to the terminal's present width."""
+        texts = GAP.join([*task.fields["texts"], _clock(task.elapsed)])
+        return Text(texts[: max(self._console.width - 1, 0)], no_wrap=True)
+
+
 def console(stream: TextIO | None) -> RichConsole:
     """Return the console of Rich for a terminal: `stream`, or standard error for None."""
     return RaisingConsole(file=stream, stderr=stream is None, force_terminal=True, force_jupyter=False)
@@ -53,6 +66,11 @@ def console(stream: TextIO | None) -> RichConsole:
 def progress_line(console: RichConsole) -> Progress:
     """Return the live progress line on `console`, not yet started."""
     return Progress(WholeLine(console), console=console)
+
+
+def waiting_line(console: RichConsole) -> Progress:
+    """Return the live line of something without a known end on `console`, not yet started; it disappears at its end."""
+    return Progress(WaitingLine(console), console=console, transient=True)
 
 
 def line(percentage: float, texts: Sequence[str], seconds: float | None, width: int, ascii_only: bool = False) -> str:

@@ -30,10 +30,34 @@ def address_of(source: str) -> Address:
 
 
 def fetch(source: str) -> Path:
-    """Download the bundle at the address `source` into the cache of huggingface_hub, and return its path."""
+    """Download the bundle at the address `source` into the cache of huggingface_hub, and return its path.
+
+    Raises ConfigError, with the reason, where it is not there, may not be read, or the Hub cannot be reached.
+    """
     address, hub = address_of(source), require_hub()
-    path = hub.hf_hub_download(address.repo, BUNDLE, revision=address.revision, endpoint=endpoint())
+    from huggingface_hub import errors
+
+    try:
+        path = hub.hf_hub_download(address.repo, BUNDLE, revision=address.revision, endpoint=endpoint())
+    except (errors.HfHubHTTPError, errors.EntryNotFoundError) as error:  # not found, or not reached
+        raise ConfigError(f"{source}: {_reason(address, error, errors)}") from error
     return Path(os.path.realpath(path))  # the cache has links, which are not followed where a bundle is read
+
+
+def _reason(address: Address, error: Exception, errors: Any) -> str:
+    """Return why a bundle could not be downloaded, and what to do; `errors` is the module of the Hub's exceptions."""
+    if isinstance(error, errors.LocalEntryNotFoundError):  # no answer, and no copy in the cache
+        return (
+            f"{endpoint() or 'huggingface.co'} cannot be reached, and no copy of this policy is in the cache; without "
+            "a network load a file, ppax.load('policy.zip')"
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return f"there is no repository {address.repo}, or it is private: `hf auth login`"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"{address.repo} has no branch, tag or commit {address.revision}"
+    if isinstance(error, errors.EntryNotFoundError):
+        return f"{address.repo} has no file {BUNDLE}: ppax.push_to_hub and `ppax export --out hf://...` write it"
+    return f"the Hub's answer is an error: {error}"
 
 
 def endpoint() -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ppax import config
+from ppax.core.types import ConfigError
 from ppax.policy import Policy
 from ppax.policy.hub import BUNDLE, PREFIX, address_of, endpoint, require_hub
 from ppax.reports.curves import RANGE
@@ -53,9 +54,15 @@ def push_to_hub(
     The repository is created if missing, `private` or as the owner's settings say, and gets the bundle that
     `Policy.export` writes (in `formats`, with `return_value`) and a model card: what the policy takes and gives,
     scores, learning curve and configuration, as far as its run directory has them. `message` is that of the commit.
-    `ppax.load("hf://OWNER/NAME")` loads the policy. Needs the extra `hub`, and `token`, or that of `hf auth login`.
+    `ppax.load("hf://OWNER/NAME")` loads the policy. ConfigError for a `repo` without hf:// that is a place on the disk.
+    Needs the extra `hub`, and `token`, or that of `hf auth login`.
     """
     hub, source = require_hub(), policy.source
+    if not repo.startswith(PREFIX) and (Path(repo).exists() or ("/" in repo and Path(repo).parent.is_dir())):
+        raise ConfigError(
+            f"repo = {repo!r} is a place on this disk: policy.export('policy.zip') writes a file, to be copied; "
+            f"for the repository of the Hub write {PREFIX}OWNER/NAME"
+        )
     address = address_of(repo if repo.startswith(PREFIX) else PREFIX + repo)
     record = None
     if source is not None and source.run_dir is not None:

@@ -20,7 +20,8 @@ from ppax.core.types import ConfigError, Key, LearnerState, TrainState
 from ppax.devices import sharding
 from ppax.envs import Env, for_evaluation
 from ppax.policy import Policy
-from ppax.run.loading import load, load_chosen
+from ppax.policy.bundle import is_bundle
+from ppax.run.loading import env_of_bundle, load, load_chosen
 from ppax.run.matches import in_groups_of
 from ppax.run.restore import load_run
 from ppax.run.result import TrainedRun
@@ -68,12 +69,12 @@ def film(
 ) -> Film:
     """Play `episodes` episodes, at most `max_steps` steps in all, write them as the video `path`, and return its data.
 
-    `path` ends in .gif or .mp4. `source` is a run of `fit` or `resume`, a run directory, or a policy, which needs
-    `env`; without `env` a run or run directory plays in the environment of its evaluations: with its `eval.env_params`,
-    at the end of its schedule. `env_params`, such as {"gravity": 15.0}, have priority over the parameters of either.
-    `best` plays the best policy by `best.metric`, `step` the checkpoint of a run directory after so many environment
-    steps, as in `ppax.load`. Needs the extra `video`. The environment draws itself: a compiled one by `render(state)`,
-    one on the host with `render_mode="rgb_array"`.
+    `path` ends in .gif or .mp4. `source` is a run of `fit` or `resume`, a run directory, a bundle, or a policy, which
+    needs `env`; without `env` a run, run directory or bundle plays in the environment of its evaluations: with its
+    `eval.env_params`, at the end of its schedule. `env_params`, such as {"gravity": 15.0}, have priority over the
+    parameters of either. `best` plays the best policy by `best.metric`, `step` the checkpoint of a run directory after
+    so many environment steps, as in `ppax.load`. Needs the extra `video`. The environment draws itself: a compiled one
+    by `render(state)`, one on the host with `render_mode="rgb_array"`.
 
     Raises ConfigError, and writes nothing, where it cannot be drawn; ImportError where the encoder is not installed.
     """
@@ -96,11 +97,14 @@ def _player(
 ) -> tuple[Agent, Env, Any]:
     """Return agent, environment and learner (trained weights and statistics) to play with, taken from `source`.
 
-    `source` is a run directory, a trained run or a policy. `best` and `step` choose the policy of a run: its best one,
-    or the one after so many environment steps. `env` None stands for that of the run's evaluations. Raises ConfigError
-    where there is no such policy or environment.
+    `source` is a run directory, a bundle, a trained run or a policy. `best` and `step` choose the policy of a run: its
+    best one, or the one after so many environment steps. `env` None stands for that of the run's evaluations. Raises
+    ConfigError where there is no such policy or environment.
     """
     if isinstance(source, str | Path):
+        if env is None and is_bundle(Path(source)):
+            policy = load(source, best, step=step)
+            return _player(policy, env_of_bundle(Path(source), policy), False, None)
         if env is None:
             agent, env, run = load_run(Path(source))
             learner = load_chosen(Path(source), agent, env, run, best, step).learner

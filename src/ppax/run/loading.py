@@ -18,7 +18,7 @@ from ppax.core.options import flatten, require_whole
 from ppax.core.protocols import Agent, Row
 from ppax.core.types import OF_LEARNING, ConfigError, PyTree, TrainState
 from ppax.devices.footprint import available_bytes
-from ppax.envs import Env
+from ppax.envs import Env, for_evaluation
 from ppax.loggers.files import rows_until
 from ppax.policy import bundle
 from ppax.policy.actor import acting_agent
@@ -67,6 +67,20 @@ def load(
     raise ConfigError(
         f"{path}: must be a run directory, as fit(..., run_dir=PATH) and `ppax train` write it, or a bundle"
     )
+
+
+def env_of_bundle(path: Path, policy: Policy, call: str = python_objects.EVALUATE) -> Env:
+    """Return the environment of the run that trained the policy of the bundle `path`, as its evaluations use it.
+
+    Raises ConfigError, with the `call` to write in Python, where the bundle cannot name it, and Untrusted where it
+    needs code that the user does not trust.
+    """
+    run_config = dict(policy.spec.config)
+    if run_config.get("env") in (None, "", "own"):  # exported from a run without a directory
+        run_config = {config.OBJECTS: ["env"]} | run_config
+    python_objects.require_passed(run_config, True, None, str(path), call)
+    run_config = python_objects.recorded(run_config)
+    return for_evaluation(config.build_env(run_config), config.settings(run_config).eval.env_params)
 
 
 def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env: Env | None) -> Policy:

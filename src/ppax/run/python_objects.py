@@ -62,23 +62,25 @@ def objects(
     return differences + [f"{place} ({name}), which resume does not need" for place, name in not_needed.items() if name]
 
 
-RESUME = "run = ppax.resume({where!r}, {arguments}), then run.evaluate(); or policy = ppax.load({where!r}, {arguments})"
+RESUME = "run = ppax.resume({where!r}, {arguments})"
+EVALUATE = "policy = ppax.load({where!r}{acting}), then policy.evaluate(env) or ppax.film(policy, 'play.gif', env)"
 
 
 def require_passed(run_config: Config, agent: Any, env: Any, where: str, call: str = RESUME) -> None:
-    """Raise ConfigError if the run `where` needs an object that was not passed; `call` is the call to write instead.
+    """Raise ConfigError if the run or bundle `where` needs an object that was not passed.
 
-    `agent` and `env` are None if they were not passed.
+    `call` is the call to write instead, such as RESUME or EVALUATE. `agent` and `env` are None if they were not passed.
     """
     passed = {"agent": agent is not None, "env": env is not None} | dict.fromkeys(NOT_NEEDED, True)
     lacking = [place for place in config.objects_of(run_config) if not passed.get(_root(place), False)]
     if not lacking:
         return
     needed = _to_pass(run_config)
-    arguments = _arguments(needed)
+    acting = [name for name in _to_pass(to_act(run_config)) if name != "env"]
+    call = call.format(where=where, arguments=_arguments(needed), acting="".join(f", {x}={x}" for x in acting))
     raise ConfigError(
         f"{where} was made from Python objects that its run file cannot hold: {', '.join(lacking)}. Pass the same "
-        f"{' and '.join(needed)} in Python: {call.format(where=where, arguments=arguments)}. Classes and functions "
+        f"{' and '.join(needed)} in Python: {call}. Classes and functions "
         'in an imported module are recorded by their path, and need none of this (page "Your environment in JAX")'
     )
 
@@ -183,7 +185,8 @@ def _of_env(env: Any, run_config: Config) -> list[str]:
             rebuilt = config.build_env(_without_agents(recorded(run_config)))
     except Exception:  # an unknown name, or any exception of a suite
         return [f"env ({_class_name(env.env)})"]
-    given = dataclasses.replace(env, name=rebuilt.name) if imports.is_path(run_config["env"]) else env
+    unnamed = imports.is_path(run_config["env"]) or not env.name
+    given = dataclasses.replace(env, name=rebuilt.name) if unnamed else env
     return list(_differences(given, rebuilt, "env"))
 
 

@@ -84,7 +84,8 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, 
     """
     checkpoint.require_format(run_dir)
     run_config = run_dirs.read_run_config(run_dir)
-    python_objects.require_passed(run_config, agent, env, str(run_dir))
+    call = python_objects.RESUME if training else python_objects.EVALUATE
+    python_objects.require_passed(run_config, agent, env, str(run_dir), call)
     run_config = python_objects.recorded(run_config)
     passed = {"agent": agent is not None, "groups": agent is not None, "env": env is not None}
     passed["schedule"] = env is not None and env.settings.schedule is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import warnings
@@ -18,7 +19,7 @@ from ppax.core.options import Config
 from ppax.core.protocols import Agent, Row
 from ppax.core.types import ConfigError, TrainState
 from ppax.devices import sharding
-from ppax.envs import Env, for_evaluation
+from ppax.envs import Env, VectorEnv, for_evaluation
 from ppax.loggers.files import finite, rows_until
 from ppax.policy import Policy
 from ppax.policy.policy import Source
@@ -50,6 +51,7 @@ class NumericalError(Exception):
     """
 
 
+UNNAMED = "own"  # name of environments on the host that the user gave none
 DEFAULT_EVALUATION = config.EvalSettings()
 
 
@@ -83,8 +85,13 @@ class TrainedRun:
         speed = f", {self.train_seconds:.1f} s" if self.history else ""
         where = f", run_dir={str(relative(self.run_dir))!r}" if self.run_dir else ""
         ended = f", stopped={self.stopped!r}" if self.stopped else ""
-        name = self.env.name or type(self.env).__name__
-        return f"TrainedRun({name}: {numbers}, last {shown} {row[shown]:.2f}{speed}{where}{ended})"
+        scores = [f"last {shown} {row[shown]:.2f}"]
+        if self.evaluations:
+            last = self.evaluations[max(self.evaluations)]
+            scores.append(f"last evaluation {last.mean_return:.2f} ({int(last.counted.sum())} episodes)")
+        if self.best is not None and self.best.row is not None:
+            scores.append(f"best {self.best.key} {self.best.value:.2f}")
+        return f"TrainedRun({_env_name(self.env)}: {numbers}, {', '.join(scores)}{speed}{where}{ended})"
 
     def record(self) -> Record:
         """Return log rows and configuration of the run for reports: of the whole run from its directory, if it has one.
@@ -205,6 +212,20 @@ class TrainedRun:
         elif int(self.state.iteration) * self.state.num_steps >= ENDLESS_STEPS:
             ended = False
         return episode_limit(env, ended, period)
+
+
+def _env_name(env: Env) -> str:
+    """Return the name of an environment; without one that of its class, or of the function that makes it."""
+    if isinstance(env, VectorEnv):
+        inner: Any = env.env
+        while getattr(inner, "env", None) is not None:  # a wrapper
+            inner = inner.env
+        return env.name or type(inner).__name__
+    source: Any = backend_of(env).source if env.name == UNNAMED else None
+    while isinstance(source, functools.partial):
+        source = source.func
+    name = str(getattr(source, "__name__", env.name))
+    return env.name if name == "<lambda>" else name
 
 
 # Entries of evaluation.json on training

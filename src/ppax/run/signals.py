@@ -28,6 +28,30 @@ def stopped_by(request: threading.Event) -> Iterator[None]:
         _request.reset(token)
 
 
+def _handlers(names: Sequence[signal.Signals]) -> dict[signal.Signals, Any]:
+    """Return the present handlers of those signals that are not ignored."""
+    return {name: handler for name in names if (handler := signal.getsignal(name)) is not signal.SIG_IGN}
+
+
+@contextmanager
+def interrupted_by_signals(names: Sequence[signal.Signals] = ON_DISK) -> Iterator[None]:
+    """Context in which each of the signals `names` raises KeyboardInterrupt, as Ctrl-C does.
+
+    Ignored signals stay ignored. In other threads than the main one, which get no signals, nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    earlier = _handlers(names)
+    for name in earlier:
+        signal.signal(name, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for name, handler in earlier.items():
+            signal.signal(name, handler)
+
+
 @contextmanager
 def stop_on_signals(names: Sequence[signal.Signals]) -> Iterator[threading.Event]:
     """Context with an event that the first of the signals `names` sets; a second one has its usual effect.
@@ -39,7 +63,7 @@ def stop_on_signals(names: Sequence[signal.Signals]) -> Iterator[threading.Event
     if threading.current_thread() is not threading.main_thread():
         yield _request.get() or stop
         return
-    earlier = {name: handler for name in names if (handler := signal.getsignal(name)) is not signal.SIG_IGN}
+    earlier = _handlers(names)
 
     def restore() -> None:
         for name, handler in earlier.items():

@@ -17,9 +17,11 @@ from ppax.agents.self_play import pool_of
 from ppax.arrays import counter
 from ppax.config import InitFrom
 from ppax.core.protocols import Agent
-from ppax.core.types import ConfigError, LearnerState, PyTree, TrainState
+from ppax.core.types import OF_LEARNING, ConfigError, LearnerState, PyTree, TrainState
 from ppax.devices.footprint import available_bytes
 from ppax.envs import Env
+from ppax.policy import bundle
+from ppax.policy.bundle.reading import read_bundle
 from ppax.policy.spec import PolicySpec
 from ppax.ppo.normalization import is_stats
 from ppax.run import checkpoint
@@ -53,6 +55,7 @@ def prepare(
         return None
     require_changeable(agent, settings, groups)
     source, changes, fresh = read_learner(settings, given), "", frozenset[str]()
+    settings = _without_missing(settings, source)
     if settings.observations or settings.actions:
         arrays, fresh, changes = change_spaces(agent, groups[""], source.arrays, source.spec, settings)
         source = source._replace(arrays=arrays)
@@ -85,6 +88,23 @@ def _check(settings: InitFrom, given: object, learners: Mapping[str, LearnerStat
         raise ConfigError(
             f"init_from.keep: {field} {has} moments of the weights: add {' and '.join(missing)}, or leave out {field}"
         )
+
+
+def _without_missing(settings: InitFrom, source: SavedLearner) -> InitFrom:
+    """Return the settings without the fields of the learner that a bundle does not hold; those of runs unchanged.
+
+    Raises ConfigError if they are the only ones, or an optimiser's or extensions' state, which are not kept by default.
+    """
+    if not source.bundle:
+        return settings
+    kept = tuple(field for field in settings.keep if field not in OF_LEARNING)
+    lacking = [field for field in settings.keep if field in OF_LEARNING and (field != "reward_stats" or not kept)]
+    if lacking:
+        raise ConfigError(
+            f"init_from.keep: {', '.join(lacking)}: {source.name} is a bundle, which holds what acting needs: params, "
+            "obs_stats and critic; start from the run directory, or leave it out"
+        )
+    return dataclasses.replace(settings, keep=kept)
 
 
 def _refusal(warm: WarmStart) -> str:
@@ -132,8 +152,9 @@ class WarmStart(NamedTuple):
 
     def __str__(self) -> str:
         count = sum(row.taken for row in self.rows)
-        which = "best policy, " if self.best else ""
-        text = f"init_from {self.source.name} ({which}iteration {self.source.iteration:,}): {count} arrays taken"
+        which = f"{'best policy, ' if self.best else ''}iteration {self.source.iteration:,}"
+        which = "bundle, without statistics of rewards" if self.source.bundle else which
+        text = f"init_from {self.source.name} ({which}): {count} arrays taken"
         text += f"; {self.changes}" if self.changes else ""
         return f"{text}, {len(self.left)} not:\n{table_of(self.left)}" if self.left else text
 
@@ -188,22 +209,33 @@ class SavedLearner(NamedTuple):
     iteration: int
     env_steps: int
     spec: PolicySpec | None = None  # spaces and configuration of the run; None for a TrainState
+    bundle: bool = False  # a bundle, which has only what acting needs
 
 
 def read_learner(settings: InitFrom, given: TrainedRun | TrainState | None) -> SavedLearner:
-    """Return the learner of the run directory `settings.run`, or that of `given`, a run in memory, if it is not None.
+    """Return the learner of the run directory or bundle `settings.run`, or of `given`, a run in memory, if not None.
 
     Raises ConfigError where there is no such run or policy, CheckpointError where no checkpoint can be loaded.
     """
     if given is not None:
         return _of_object(given, settings.best)
     path = Path(str(settings.run))
+    if bundle.is_bundle(path):
+        return _of_bundle(path, settings.best)
     try:
         run_dirs.read_run_config(path)
     except ConfigError as error:
         raise ConfigError(f"init_from.run = {str(path)!r}: {error}") from error
     source = _of_directory(path, settings.best)
     return source._replace(spec=_spec(path)) if settings.observations else source
+
+
+def _of_bundle(path: Path, best: bool) -> SavedLearner:
+    """Return the learner of a bundle: weights and statistics of observations, without what only learning reads."""
+    if best:
+        raise ConfigError(f"init_from.best: {path} is a bundle, of one policy; leave out best")
+    policy = read_bundle(path)
+    return SavedLearner(str(path), state_arrays.named_leaves(policy.learner), "", 0, 0, policy.spec, bundle=True)
 
 
 def _spec(path: Path) -> PolicySpec:

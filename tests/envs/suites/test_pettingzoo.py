@@ -343,7 +343,7 @@ def test_hunters_and_prey_of_a_real_environment_from_a_run_file(tmp_path):
     seen = {name: np.zeros((size, *env.groups[name].observation_space.shape), np.float32) for name, size in env.sizes}
     acted = ppax.load(tmp_path / "half").act(seen)
     assert {name: x.shape for name, x in acted.items()} == {"adversary": (3,), "agent": (1,)}
-    assert main.main(["export", str(tmp_path / "half"), "--to", str(tmp_path / "tag.zip")]) == 0
+    assert main.main(["export", str(tmp_path / "half"), "--out", str(tmp_path / "tag.zip")]) == 0
     again = ppax.load(tmp_path / "tag.zip").act(seen)
     assert all((acted[name] == again[name]).all() for name in acted)
     for name in ("archer", "knight"):

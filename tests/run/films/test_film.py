@@ -53,7 +53,7 @@ def test_a_run_a_directory_and_a_policy_make_the_same_film(run, tmp_path):
 def test_the_command_play_is_the_same_film(run, tmp_path, capsys):
     film = ppax.film(run, tmp_path / "a.gif", deterministic=False, max_steps=4)
     assert not film.finished
-    words = ["--sampled", "--max-steps", "4", "--output", str(tmp_path / "b.gif"), "--no-cache"]
+    words = ["--sampled", "--max-steps", "4", "--out", str(tmp_path / "b.gif"), "--no-cache"]
     assert main(["play", str(run.run_dir), *words]) == 0
     assert (tmp_path / "b.gif").read_bytes() == film.path.read_bytes()
 
@@ -77,7 +77,7 @@ def test_films_show_the_environment_of_evaluations(tmp_path):
     assert frames_of(run.run_dir / "films" / "0000000001.gif") < 5 * 40
     assert ppax.film(run, tmp_path / "c.gif", env_params={"max_steps": 2}).lengths.tolist() == [2]
     assert ppax.film(ppax.load(run.run_dir), tmp_path / "d.gif", env, env_params={"max_steps": 2}).lengths == [2]
-    words = ["--env-params.max-steps", "2", "--output", str(tmp_path / "e.gif"), "--no-cache"]
+    words = ["--env-params.max-steps", "2", "--out", str(tmp_path / "e.gif"), "--no-cache"]
     assert main(["play", str(run.run_dir), *words]) == 0
     assert (tmp_path / "e.gif").read_bytes() == (tmp_path / "c.gif").read_bytes()
     assert run.evaluate(episodes=2, env_params={"max_steps": 2}).lengths.tolist() == [2, 2]

@@ -188,7 +188,7 @@ def test_the_command_play(tmp_path, capsys):
     assert out["frames"] == 24
     with Image.open(run / "play.gif") as film:
         assert film.n_frames > 1
-    assert main.main(["play", str(run), "--best", "--output", str(tmp_path / "best.gif"), "--no-cache"]) == 0
+    assert main.main(["play", str(run), "--best", "--out", str(tmp_path / "best.gif"), "--no-cache"]) == 0
     assert (tmp_path / "best.gif").exists()
     assert main.main(["play", str(run), "--episodes", "0"]) == 2
     assert "--episodes = 0: must be at least 1" in capsys.readouterr().err

@@ -136,7 +136,7 @@ def test_a_run_of_the_command_line_its_resume_and_its_bundle(tmp_path):
     assert main(["train", target, *options, *trust, "--run-dir", str(tmp_path / "run"), "--no-cache"]) == 0
     assert main(["resume", str(tmp_path / "run"), "--total-steps", "128", *trust, "--no-cache"]) == 0
     bundle = tmp_path / "policy.zip"
-    assert main(["export", str(tmp_path / "run"), "--to", str(bundle), "--formats", "numpy,stablehlo"]) == 0
+    assert main(["export", str(tmp_path / "run"), "--out", str(bundle), "--formats", "numpy,stablehlo"]) == 0
     policy, world = ppax.load(bundle), Workshop()
     obs, info = world.reset()
     for _ in range(5):

@@ -30,6 +30,7 @@ from ppax.envs.hosting.team import (
     is_parallel,
     is_turn_based,
 )
+from ppax.envs.hosting.time_limit import LIMIT, NotLimited, limited, takes
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
 from ppax.envs.stagger import no_limit
@@ -41,9 +42,10 @@ SOURCES = "a function that makes one environment, a list of such functions, or a
 # errors that have a message of their own: of ppax, and of libraries that are not installed
 EXPLAINED = (
     *(ConfigError, ImportError, EnvError, error.DependencyNotInstalled),
-    *(HeterogeneousAgents, NotFlattenable, NotFiltered),
+    *(HeterogeneousAgents, NotFlattenable, NotFiltered, NotLimited),
 )
 SHARE = Option(f"env_params.{FILTER}", float, limits={"above": 0.0, "high": 1.0})  # of the new action
+STEPS = Option(f"env_params.{LIMIT}", int, limits={"low": 1})
 
 
 @contextlib.contextmanager
@@ -119,14 +121,20 @@ def with_params(
     name = name or getattr(factories[0], "__name__", "the environment")
     given = dict(made.env_params)
     share = given.pop(FILTER, None) if not any(FILTER in _arguments_of(one) for one in factories) else None
+    steps = given.pop(LIMIT, None) if not any(takes(one, LIMIT) for one in factories) else None
+    limit = None if steps is None else steps_of_limit(steps)
+    if limit is not None and set_params is None:  # inside: a new environment of each episode has it, too
+        factories = _wrapped(factories, lambda one: _alike(partial(limited, one, limit), one))
     if given or set_params is not None:
         factories = _with_arguments(factories, given, set_params)
+    if limit is not None and set_params is not None:  # outside: `set_params` gets the user's environment
+        factories = _wrapped(factories, lambda one: partial(limited, one, limit))
     if share is not None:
         ends = _share(share)
         factories = _wrapped(factories, lambda one: partial(HostActionFilter, one, ends))
     try:
         return with_spec(factories, made, name)
-    except NotFiltered as found:
+    except (NotFiltered, NotLimited) as found:
         raise ConfigError(str(found)) from None
     except EnvError as failed:
         if not given or not isinstance(failed.cause, TypeError):
@@ -161,6 +169,23 @@ def _share(value: Any) -> tuple[float, float]:
     ends = split_ranges({FILTER: value})[1][FILTER] if is_range(value) else (value, value)
     low, high = (check_value(SHARE, end) for end in ends)
     return low, high
+
+
+def steps_of_limit(steps: Any) -> int:
+    """Return the time limit `steps` of `env_params`; ConfigError for a range, as it is the same in all episodes."""
+    if is_range(steps):
+        raise ConfigError(
+            f"env_params.{LIMIT} = {dict(steps)!r}: the time limit of an environment on the host cannot be drawn at a "
+            "reset; give one number"
+        )
+    return int(check_value(STEPS, steps))
+
+
+def _alike(made: Any, factory: Factory) -> Any:
+    """Return the function `made` with the signature of `factory`, whose arguments it takes."""
+    with contextlib.suppress(TypeError, ValueError):  # a class in C
+        made.__signature__ = inspect.signature(factory)
+    return made
 
 
 def _wrapped(factories: list[Factory], wrap: Callable[[Factory], Any]) -> list[Factory]:

@@ -20,6 +20,8 @@ from ppax.envs.hosting.domain_randomisation import DomainRandomisation
 from ppax.envs.hosting.faults import EnvError
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.hosting.rendering import DISPLAY
+from ppax.envs.hosting.spec import steps_of_limit
+from ppax.envs.hosting.time_limit import LIMIT, takes
 from ppax.envs.settings import DEFAULT, EnvSettings
 from ppax.envs.wrappers.params import refuse_lists, require_numbers, split_ranges
 
@@ -93,13 +95,15 @@ def constructor_arguments(env_id: str) -> dict[str, Any]:
 def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options: Any) -> HostEnv:
     """Return `num_envs` environments `env_id` of Gymnasium, with its usual wrappers.
 
-    `options` are arguments of `gymnasium.make`. One with "low" and "high" is drawn at every reset; then each episode
-    has a new environment. Raises ConfigError for an unknown id and ImportError, naming the extra to install, for a
-    missing library.
+    `options` are arguments of `gymnasium.make`, and `max_steps` is its time limit. One with "low" and "high" is drawn
+    at every reset; then each episode has a new environment. Raises ConfigError for an unknown id and ImportError,
+    naming the extra to install, for a missing library.
     """
     name, spec = f"gymnasium/{env_id}", gymnasium_spec(env_id)
     # the stepper resets first and has its own checks, so two of Gymnasium's wrappers are not needed
     bare = dataclasses.replace(spec, order_enforce=False)
+    if LIMIT in options and not takes(_constructor(spec), LIMIT):
+        options["max_episode_steps"] = steps_of_limit(options.pop(LIMIT))
     fixed, ranges = split_ranges(options)
     require_numbers(ranges, constructor_arguments(env_id) if ranges else {})
     make: Any = partial(gymnasium.make, bare, **{"disable_env_checker": True} | fixed)

@@ -45,6 +45,29 @@ class PartialView(Wrapper):
         return step._replace(obs=step.obs[..., np.array(self.seen)])
 
 
+SEEN = "seen"  # parameter that any compiled environment with vector observations may get
+
+
+def partial_view(env: Environment, seen: Any, name: str) -> PartialView:
+    """Return `env` with only the observation entries at the indices `seen`; `name` is its name in errors.
+
+    Raises ConfigError for observations that are no vector, and for indices that are not in it.
+    """
+    space, path = env.observation_space, f"env_params.{SEEN}"
+    if isinstance(env.num_agents, dict) or not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise ConfigError(
+            f"{path}: chooses entries of an observation that is one vector; those of {name} are {space}; leave it out"
+        )
+    size = space.shape[0]
+    indices = [seen] if type(seen) is int else list(seen) if isinstance(seen, list | tuple) else []
+    if not indices or not all(type(i) is int and 0 <= i < size for i in indices) or len(set(indices)) < len(indices):
+        raise ConfigError(
+            f"{path} = {seen!r}: must be different indices from 0 to {size - 1}, as {list(range(min(size, 2)))}: the "
+            f"entries of the observation of {name} that the agent sees"
+        )
+    return PartialView(env, tuple(indices))
+
+
 # Agent indices and joint observations: additional observation entries for a shared policy and a central critic.
 #
 # A shared policy with the agent's index as input: Foerster et al. 2016, https://arxiv.org/abs/1605.06676.

@@ -18,6 +18,7 @@ from ppax.envs.hosting.rendering import RenderedEnv
 from ppax.envs.hosting.stepper import HostStep
 from ppax.training.host.policy import HostPolicy, PolicyInputs, make_policy
 from ppax.training.host.streams import hold_carry
+from ppax.training.watching import watcher_of_evaluations
 
 BLOCK = 1024  # steps whose random numbers are drawn at once
 
@@ -89,7 +90,7 @@ class HostEpisodes:
             run = _Episodes(
                 env.num_streams, env.num_agents, self._episodes, max_steps, self.metrics, env.host.spec.turns
             )
-            begun, batches = 0, env.host.batches
+            begun, batches, watcher = 0, env.host.batches, watcher_of_evaluations()
             while (run.left > 0).any():
                 own_key = jax.random.fold_in(key, begun) if begun else key
                 actor = HostActor(agent, env, learner, own_key, self._policy)
@@ -99,6 +100,8 @@ class HostEpisodes:
                     for number, rows in enumerate(batches):
                         run.count(rows, actor.receive(number))
                         actor.send(number)
+                    if watcher is not None:
+                        watcher(run.ended, run.steps)
                 for number in range(len(batches)):
                     actor.receive(number)
                 run.begin_again()
@@ -158,6 +161,7 @@ class _Episodes:
         self._quota, self._games = quota.copy(), np.zeros(streams, int)  # games to play, and number of the running one
         self._names, nothing = metrics, np.zeros((streams, len(metrics)))
         self._last = nothing  # latest metrics [B, k]
+        self.ended, self.steps = 0, 0  # of all streams so far, for those who wait
         self._done: list[list[_Episode]] = [[] for _ in range(streams)]
 
     @property
@@ -183,6 +187,7 @@ class _Episodes:
         if step.metrics is not None:
             self._last[rows] = step.metrics
         self._lengths[rows] += step.valid
+        self.steps += int(step.valid.sum())
         self._absent[rows] = np.where(step.valid, 0, self._absent[rows] + 1)
         stuck = ~ended & (self._lengths[rows] >= self.max_steps)
         missing = self._absent[rows] >= self.max_steps  # the agent has been absent for `max_steps` steps
@@ -205,6 +210,7 @@ class _Episodes:
                     )
                 )
                 self.left[i] -= 1
+                self.ended += 1
             if missing[i - rows.start] and not self._waits[i]:
                 self._unplayed += self.left[i]
                 self.left[i] = 0

@@ -1,0 +1,26 @@
+"""Progress of a running evaluation, for a function that shows it: episodes that have ended, and steps so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+Watcher = Callable[[int, int], None]  # gets the number of ended episodes and of steps, often: it must be quick
+
+_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+
+
+@contextmanager
+def watched_by(watcher: Watcher) -> Iterator[None]:
+    """Context in which evaluations on the host call `watcher`; those of compiled environments are one program."""
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+def watcher_of_evaluations() -> Watcher | None:
+    """Return the function that gets the progress of evaluations here; None where nobody watches."""
+    return _watcher.get()

@@ -65,7 +65,7 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         name = f"{self.rule} of group {self.group!r}" if self.group else self.rule
-        where = f"first at iteration {self.iteration:,}, {self.env_steps:,} steps" if self.iteration else ""
+        where = f"first at iteration {self.iteration:,}, env_steps {self.env_steps:,}" if self.iteration else ""
         text = f"{self.severity}: {name}. {self.diagnosis}" + (f" ({where})" if where else "")
         return "\n".join([*textwrap.wrap(text, WIDTH), *wrapped(str(self.remedy), "  ")])
 
@@ -103,7 +103,7 @@ class Diagnosis(NamedTuple):
         return not self.findings
 
     def __str__(self) -> str:
-        lines = [f"{self.rows:,} rows, {self.env_steps:,} steps. {self.progress}", *map(str, self.findings)]
+        lines = [f"{self.rows:,} rows, env_steps {self.env_steps:,}. {self.progress}", *map(str, self.findings)]
         if self.healthy:
             found = "Nothing suspicious." if self.learned else "No rule has found a cause."
             lines += textwrap.wrap(f"{found} Examined: {', '.join(self.examined) or 'nothing'}.", WIDTH)

@@ -301,7 +301,7 @@ def test_a_return_that_did_not_rise_is_never_called_unsuspicious():
     assert "Nothing suspicious" not in text
     assert "No rule has found a cause. Examined: " in text
     assert "`ppax check-env grow:It` checks the environment" in text
-    assert "docs/not_learning.md" in text
+    assert 'page "A run that does not learn"' in text
     assert "Nothing suspicious. Examined: " in str(diagnosed(record({"episode_return": np.arange(20.0)})))
 
 

@@ -35,8 +35,7 @@ MIN_ROWS = 5  # fewer log rows are too few for a judgement
 
 NEXT = (
     "Next, in this order: `ppax check-env {env}` checks the environment; `ppax play RUN` shows what the policy does; "
-    "more steps (total_steps); other settings, and all that is left, are on the page of runs that do not learn "
-    "(docs/not_learning.md)."
+    'more steps (total_steps); all that is left is on the page "A run that does not learn".'
 )
 
 

@@ -6,7 +6,63 @@ FILE = "tests/reports/test_doctor.py::"
 LIMITS = FILE + "test_a_rule_sees_what_is_beyond_its_limit_and_nothing_within"
 METRICS = "tests/ppo/test_diagnostics.py::"
 
+CLI = "tests/cli/test_doctor.py::"
+
 MUTATIONS = [
+    Mutation(
+        "doctor: observations that grow over a run are no finding",
+        "grown = values > OBS_GROWTH * max(values[known[0]], 1.0)",
+        "grown = values > 1e30",
+        (LIMITS + "[observations_grow]",),
+    ),
+    Mutation(
+        "doctor: constant scale counts as growth",
+        "grown = values > OBS_GROWTH * max(values[known[0]], 1.0)",
+        "grown = values > OBS_GROWTH",
+        (LIMITS + "[observations_grow]",),
+    ),
+    Mutation(
+        "doctor: nothing is suspicious where nothing was learned",
+        'found = "Nothing suspicious." if self.learned else "No rule has found a cause."',
+        'found = "Nothing suspicious."',
+        (FILE + "test_a_return_that_did_not_rise_is_never_called_unsuspicious",),
+    ),
+    Mutation(
+        "doctor: a fault before the first row is not repeated",
+        "        fault = _fault_of(path)\n",
+        '        fault = ""\n',
+        (CLI + "test_a_fault_before_the_first_row_is_repeated_with_the_command_to_go_on",),
+    ),
+    Mutation(
+        "doctor: the fault of a run is known by its kind alone",
+        'for name in ("error", "why") if isinstance',
+        'for name in ("why", "error") if isinstance',
+        (CLI + "test_a_fault_before_the_first_row_is_repeated_with_the_command_to_go_on",),
+    ),
+    Mutation(
+        "check-env: growing observations pass",
+        "if top > GROWTH * max(early, 1.0):",
+        "if False:",
+        (
+            "tests/checks/test_broken.py::test_observations_that_grow_without_end",
+            "tests/checks/test_check_host.py::test_observations_that_grow_by_orders_of_magnitude_fail[1.1-False]",
+        ),
+        "checks/magnitudes.py",
+    ),
+    Mutation(
+        "check-env: a reward that is NaN differs from itself",
+        '"reward": max_difference(steps.reward, out.reward, paid)',
+        '"reward": max_difference(steps.reward, out.reward, everywhere)',
+        ("tests/checks/test_broken.py::test_a_number_that_is_none_is_a_matter_of_the_check_for_it_alone",),
+        "checks/rollout.py",
+    ),
+    Mutation(
+        "check-env: checks that were not tried are counted as not applying",
+        "tried = [check for check in self.checks if not check.text.startswith(NOT_TRIED)]",
+        "tried = list(self.checks)",
+        ("tests/checks/test_check_env.py::test_checks_that_were_not_tried_are_one_line_and_are_counted_as_such",),
+        "checks/report.py",
+    ),
     Mutation(
         "a return over a few episodes is called risen",
         "    if few < EPISODES:",

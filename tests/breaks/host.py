@@ -11,6 +11,34 @@ LOCATED = FAULTS + "test_a_fault_is_located_and_the_state_before_it_is_kept"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "NaN on the host is another kind of error than in a compiled environment",
+        "if isinstance(chunk.error, NotFiniteValue):",
+        "if False:",
+        (RUNNING + "test_non_finite_rewards_and_observations_are_refused[reward]",),
+        "run/loop.py",
+    ),
+    Mutation(
+        "the message of a fault is not recorded",
+        'reason |= {"error": error[:ERROR_LENGTH]} if error else {}',
+        "pass",
+        (RUNNING + "test_non_finite_rewards_and_observations_are_refused[reward]",),
+        "run/monitor.py",
+    ),
+    Mutation(
+        "the command that checks an environment lacks parameters",
+        "for path, value in params for word in",
+        "for path, value in () for word in",
+        (FAULTS + "test_the_command_that_checks_the_environment_has_what_it_needs",),
+        "run/faults.py",
+    ),
+    Mutation(
+        "the command that checks an environment trusts nothing",
+        "*given])}{trust}`",
+        "*given])}`",
+        (FAULTS + "test_the_command_that_checks_the_environment_has_what_it_needs",),
+        "run/faults.py",
+    ),
+    Mutation(
         "masks looked at where no action is taken",
         "~mask[:-1].any(axis=-1) & valid[:, streams]",
         "~mask[:-1].any(axis=-1)",

@@ -124,10 +124,10 @@ MUTATIONS: list[Mutation] = [
         "ppax/run/loop.py",
     ),
     Mutation(
-        "resets counted without a word",
-        "idle = self.total_steps - self.env_steps",
-        "idle = 0",
-        (TRAINED + "test_steps_done_counts_autoreset_steps_separately",),
+        "the closing line leaves out the steps of resets, which `total_steps` counts",
+        'return f"{self.total_steps:,} steps{agents}"',
+        'return f"{self.env_steps:,} steps{agents}"',
+        (TRAINED + "test_steps_done_counts_as_the_option_total_steps_does",),
     ),
     Mutation(
         "parameters of a configuration are not set in an environment of one's own",

@@ -118,6 +118,16 @@ def test_numbers_that_are_none():
     healthy(rollout.check_finite, world_of(Counter(), plain))
 
 
+def test_a_number_that_is_none_is_a_matter_of_the_check_for_it_alone():
+    healthy(rollout.check_alignment, world_of(broken.Explodes(), plain))
+
+
+def test_observations_that_grow_without_end():
+    assert "grow within an episode" in failed(rollout.check_magnitude, world_of(broken.Growing(64), plain, 64))
+    healthy(rollout.check_magnitude, world_of(broken.Growing(64, factor=1.05), plain, 64))
+    healthy(rollout.check_magnitude, world_of(builtin.CartPole(), plain, 64))
+
+
 def test_an_environment_that_resets_itself():
     assert "resets itself" in failed(rollout.check_final, world_of(broken.SelfResetting(), plain, 64))
     healthy(rollout.check_final, world_of(builtin.CartPole(), plain, 64))

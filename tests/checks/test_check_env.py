@@ -178,3 +178,15 @@ def test_command_line(capsys, monkeypatch):
     out, said = capsys.readouterr()
     assert "obs[0] = 3 is outside [0, 2]" in said
     assert [check["name"] for check in json.loads(out)["checks"] if check["passed"] is False] == ["spaces"]
+
+
+def test_checks_that_were_not_tried_are_one_line_and_are_counted_as_such():
+    report = ppax.check_env(broken.WholeNumbers())
+    text = str(report)
+    assert "FAIL shapes" in text
+    waiting = [check.name for check in report.checks if check.text.startswith("not tried")]
+    assert len(waiting) == 11
+    assert f"-    not tried    {', '.join(waiting)}: an earlier check failed" in text
+    assert text.count("not tried") == 2
+    assert f"2 passed, 1 failed, 0 do not apply, {len(waiting)} not tried, in" in text
+    assert "not tried" not in str(ppax.check_env(Masked()))

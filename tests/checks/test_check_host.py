@@ -235,3 +235,20 @@ def test_parameters_of_a_named_environment(capsys):
         ppax.check_env("gymnasium/CartPole-v1", env_params={"max_steps": 5})
     with pytest.raises(ppax.ConfigError, match=r"are for an environment that is named, .* this one, .*Maze"):
         ppax.check_env(Maze, env_params={"size": 5})
+
+
+@pytest.mark.parametrize(("factor", "passed"), [(1.1, False), (1.0, True)])
+def test_observations_that_grow_by_orders_of_magnitude_fail(factor, passed):
+    def grow(env, out):
+        env.steps = 0 if len(out) == 2 else env.steps + 1
+        return (np.full(3, factor**env.steps, np.float32), *out[1:])
+
+    def flat(env, out):
+        changed = grow(env, out)
+        return (*changed[:2], False, False, changed[4]) if len(changed) == 5 else changed
+
+    space = spaces.Box(-np.inf, np.inf, (3,))
+    report = ppax.check_env(lambda: Changed(flat, observation_space=space))
+    assert report["magnitude"].passed is passed
+    assert ("observations grow within an episode" in str(report)) is not passed
+    assert report["finite"].passed

@@ -33,7 +33,7 @@ def test_a_healthy_run_says_what_was_examined_and_what_could_not_be(run, capsys)
     before = sorted(path.iterdir())
     assert main.main(["doctor", str(path)]) == 0
     text = capsys.readouterr().out
-    assert "Nothing suspicious. Examined: no_episode_ended, horizon_short, few_gradient_steps" in text
+    assert "No rule has found a cause. Examined: ended_by_fault, no_episode_ended, horizon_short," in text
     assert "Not examined: clip_fraction_high, as the rows have no clip_fraction." in text
     assert "ppax train" not in text
     assert sorted(path.iterdir()) == before
@@ -108,6 +108,36 @@ def test_names_from_a_file_cannot_control_the_terminal(run, capsys):
     assert "kl_large" in text
     assert "\x1b" not in text
     assert "'--groups.a" in text  # quoted for a shell
+
+
+@pytest.mark.parametrize("kind", ["fault", "environment"])
+def test_a_fault_before_the_first_row_is_repeated_with_the_command_to_go_on(kind, tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(SIZES)
+    said = "iteration 1 is not finite: environment 0, step 0: its reward is nan; `ppax check-env W` checks it"
+    end = {"kind": kind, "why": "the kind in words", "error": said, "iteration": 0, "env_steps": 0}
+    (tmp_path / "stopped.json").write_text(json.dumps(end))
+    assert main.main(["doctor", str(tmp_path)]) == 2
+    text = capsys.readouterr().err
+    assert f"ended before its first log row, with a fault: {said}" in text
+    assert f"go on with: ppax resume {tmp_path}" in text
+    with pytest.raises(ppax.ConfigError, match="its reward is nan"):
+        ppax.doctor(tmp_path)
+    del end["error"]  # of an earlier version
+    (tmp_path / "stopped.json").write_text(json.dumps(end))
+    with pytest.raises(ppax.ConfigError, match="with a fault: the kind in words"):
+        ppax.doctor(tmp_path)
+
+
+def test_a_fault_after_some_rows_is_a_finding(run, capsys):
+    path = run()
+    end = {"kind": "environment", "error": "environment 1 failed in step 3\nTraceback\nValueError: fell off"}
+    (path / "stopped.json").write_text(json.dumps(end))
+    assert main.main(["doctor", str(path)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "fault: ended_by_fault. The run ended before its total_steps: environment 1 failed in step 3" in text
+    assert "ValueError: fell off" in text
+    (path / "stopped.json").write_text('{"kind": "done"}')
+    assert ppax.doctor(path).healthy
 
 
 def test_without_a_run_or_rows_it_exits_with_code_2(tmp_path, capsys):

@@ -191,7 +191,7 @@ def test_the_progress_is_one_whole_line_in_a_real_terminal(columns):
     assert len(lines) == 3, lines  # the progress is one line, updated in place
     number = r"-?\d[\d,]*(\.\d)?"
     numbers = "|".join(f"{name} {number}" for name in ("return", "evaluation"))
-    steps = "|".join(f"{number} {name}" for name in ("env-steps", "steps/s"))
+    steps = "|".join(f"{number} {name}" for name in ("steps", "steps/s"))
     word = rf"( {{0,2}}\d+%|[━─]+|{numbers}|{steps}|ETA [\d:-]+|untrained policy)"
     whole = re.compile(rf"{word}(  {word})*")
     assert whole.fullmatch(lines[1]), lines
@@ -225,3 +225,10 @@ def test_a_terminal_that_can_only_append_gets_lines(monkeypatch):
     console.log({"iteration": 2, "env_steps": 3, "steps_per_second": 1.0, "seconds": 1.0, "episode_return": 2.5})
     console.close()
     assert stream.getvalue() == "compiling ...\n100%  return 2.5  3 env-steps  1 steps/s  ETA 0 s\n"
+
+
+def test_steps_are_those_of_whole_iterations_where_their_number_is_known():
+    stream = io.StringIO()
+    row = {"iteration": 2, "env_steps": 2001, "episode_return": 2.5, "steps_per_second": 1.0, "seconds": 1.0}
+    Console(2, stream, steps=1024).log(row)
+    assert "  2,048 steps  1 steps/s" in stream.getvalue()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from typing import NamedTuple
 
 import jax
@@ -16,7 +17,9 @@ from ppax import envs
 from ppax.agents import precision
 from ppax.config import Log
 from ppax.core.types import EnvReset, EnvStep, part, static
+from ppax.envs.settings import EnvSettings
 from ppax.networks import network
+from ppax.run.faults import check_line
 
 pytestmark = pytest.mark.usefixtures("cached_programs", "quick_programs")
 LATE, STEPS, ENVS = 70, 8, 4
@@ -103,14 +106,16 @@ def test_a_fault_is_located_and_the_state_before_it_is_kept(field, value, num_ag
     name = "observation\\['b'\\]" if field == "observation" else "reward"
     agent_of = f", agent {num_agents - 1}" if num_agents else ""
     said = f"iteration {iteration + 1} is not finite: environment {where}{agent_of}, step {step}: its {name} is {value}"
-    raised.match(f"{said}; `ppax check-env poisoned`.*; the newest checkpoint is")
+    raised.match(rf"{said}; `ppax\.check_env\(env\)` in Python checks the environment; the newest checkpoint is")
     # the rows and the checkpoint are those of the iterations before
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["iteration"] for row in rows] == [iteration]
     assert np.isfinite(rows[0]["reward_mean"])
     assert rows[0]["grad_norm"] is None
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [f"{iteration:010d}"]
-    assert json.loads((tmp_path / "stopped.json").read_text())["kind"] == "fault"
+    end = json.loads((tmp_path / "stopped.json").read_text())
+    assert end["kind"] == "fault"
+    raised.match(re.escape(end["error"]))
     if num_agents or options:
         return
     # bit-identical to a shorter run
@@ -138,6 +143,16 @@ def _keeping(made):
         return original(self, agent, env, state, *counts)
 
     return call
+
+
+def test_the_command_that_checks_the_environment_has_what_it_needs():
+    def settings(env, **env_params):
+        return envs.VectorEnv(Poisoned(), 2, env, made=EnvSettings(env_params=env_params, by_name=True))
+
+    assert check_line(settings("CartPole-v1")) == "`ppax check-env CartPole-v1` checks the environment"
+    own = check_line(settings("broken:NanReward", max_steps=200, wind_speed=0.5, map="a b"))
+    options = "--env-params.max-steps 200 --env-params.wind-speed 0.5 --env-params.map 'a b'"
+    assert own == f"`ppax check-env broken:NanReward {options} --trust broken` checks the environment"
 
 
 def test_a_fault_of_the_network_is_distinguished_from_one_of_the_environment(tmp_path):

@@ -18,25 +18,18 @@ def trained(env):
     return ppax.fit(agent, env, 1, num_steps=8, log=Log(console=False))
 
 
-def test_steps_done_counts_autoreset_steps_separately():
+def test_steps_done_counts_as_the_option_total_steps_does():
     """Episodes of three steps and an autoreset step: two of 8 rows of each environment only reset it."""
     run = trained(VectorEnv(Counter(3), 2))
     assert (run.env_steps, run.total_steps) == (12, 16)
-    assert run.steps_done() == "12 steps (of 16: in the other 4 an environment was reset)"
+    assert run.steps_done() == "16 steps"
 
 
 def test_steps_done_names_the_number_of_agents():
     """Agents with 2, 3, 4 steps an episode, reset in the fifth: 8 rows have 2 + 2, 3 + 3, 4 + 3 valid steps."""
     run = trained(VectorEnv(Team(), 2))
-    valid = 2 * (4 + 6 + 7)
-    assert (run.env_steps, run.total_steps) == (valid, 48)
-    rest = f"of 48: in the other {48 - valid} an environment was reset, or an agent was absent"
-    assert run.steps_done() == f"{valid} steps of 3 agents ({rest})"
-
-
-def test_steps_done_is_one_number_without_autoreset_steps():
-    """No episode ends in 8 steps."""
-    assert trained(VectorEnv(Counter(30), 2)).steps_done() == "16 steps"
+    assert (run.env_steps, run.total_steps) == (2 * (4 + 6 + 7), 48)
+    assert run.steps_done() == "48 steps of 3 agents"
 
 
 def test_the_last_known_return_is_in_the_text():

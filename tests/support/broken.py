@@ -106,6 +106,21 @@ class Explodes(Counter):
 
 
 @part
+class Growing(Counter):
+    """The observation is the same number in all entries, which grows by a fifth and one in each step."""
+
+    factor: float = ppax.number(default=1.2)
+
+    @property
+    def observation_space(self):
+        return spaces.Box(-np.inf, np.inf, (2,))
+
+    def step(self, state, action, key):
+        out = super().step(state, action, key)
+        return out._replace(obs=jnp.full(2, self.factor**out.state.time))
+
+
+@part
 class Raises(Counter):
     def step(self, state, action, key):
         raise RuntimeError("the simulator is gone")

@@ -33,6 +33,7 @@ class Changed:
     env: Environment
     reward: float = number(default=1.0)
     obs: float = number(default=1.0)
+    growth: float = number(default=1.0)  # of observations, in each step of an episode
     limit: int = number(default=2**30)
     terminates: bool = number(default=False)
 
@@ -55,7 +56,7 @@ class Changed:
         over = steps >= self.limit
         return out._replace(
             state=Elapsed(out.state, steps),
-            obs=self.obs * out.obs,
+            obs=self.obs * self.growth**steps * out.obs,
             reward=self.reward * out.reward,
             terminated=out.terminated | (over & self.terminates),
             truncated=over & jnp.logical_not(self.terminates),
@@ -142,6 +143,10 @@ SICK = {
     "time limit as an end, observations times 100, gamma 0.3": (
         lambda: pendulum(20, {"obs": 100.0, "limit": 50, "terminates": True}, gamma=0.3),
         {"truncation_as_end", "observations_large", "horizon_short"},
+    ),
+    "observations that grow by half in each step": (
+        lambda: pendulum(20, {"growth": 1.5, "limit": 50}, normalize_obs=True),
+        {"observations_grow"},
     ),
     "no reward, no end": (
         lambda: pendulum(32, {"reward": 0.0}),

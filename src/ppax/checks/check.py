@@ -96,6 +96,7 @@ def compiled_checks(vector: VectorEnv, key: Key) -> list[Check]:
     checks.append(attempt("rollout", play, next(keys)) if sound else not_tried("rollout"))
     for name, of_rollout in {
         "finite": rollout.check_finite,
+        "magnitude": rollout.check_magnitude,
         "spaces": rollout.check_inside,
         "final obs": rollout.check_final,
         "alignment": rollout.check_alignment,

@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from ppax.checks import environment
+from ppax.checks.magnitudes import largest_entries, magnitude
 from ppax.checks.report import Check, CheckResult, attempt, last_lines, none_of, not_tried, skip
 from ppax.core.types import ConfigError, Key
 from ppax.envs import EnvError, HostEnv
@@ -271,6 +272,22 @@ def check_finite(trace: EnvTrace) -> CheckResult:
         "One NaN reaches every weight: look for a division by zero, a root or logarithm of a negative number, or an "
         "unstable simulation.",
     )
+
+
+def check_magnitude(trace: EnvTrace) -> CheckResult:
+    """Check that observations do not grow by orders of magnitude within an episode, and are within float32's use."""
+
+    def largest(subject: Subject, event: EnvEvent) -> float:
+        leaves = [leaf.of(event.obs) for leaf in leaves_of(subject.observation_space)]
+        return float(largest_entries(leaves, 0))
+
+    def of_subject(subject: Subject, events: tuple[EnvEvent, ...]) -> CheckResult:
+        entries = np.array([largest(subject, event) for event in events])[:, None]
+        first = np.array([event.step is None for event in events])[:, None]
+        return magnitude(entries, first, np.ones_like(first))
+
+    each = [of_subject(*pair) for pair in zip(trace.subjects, trace.events, strict=True)]
+    return max(each, key=lambda found: (not found.passed, found.number))
 
 
 def check_inside(trace: EnvTrace) -> CheckResult:
@@ -536,6 +553,7 @@ CHECKS = {
     "shapes": check_shapes,
     "types": check_types,
     "finite": check_finite,
+    "magnitude": check_magnitude,
     "spaces": check_inside,
     "masks": check_masks,
     "episode_stats": check_episode_stats,

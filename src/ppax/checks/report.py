@@ -13,6 +13,7 @@ import jax
 LIBRARIES = tuple(str(Path(module).parent) for module in (jax.__file__, Path(__file__).parent))
 SHOWN = 2  # number of traceback frames in a failure
 WIDTH = 12  # width of the column of check names, in characters
+NOT_TRIED, EARLIER = "not tried: ", "an earlier check failed"
 
 
 class CheckResult(NamedTuple):
@@ -57,9 +58,16 @@ class Report(NamedTuple):
         return tuple.__getitem__(self, name)
 
     def __str__(self) -> str:
-        counts = {verdict: sum(check.passed is verdict for check in self.checks) for verdict in (True, False, None)}
+        tried = [check for check in self.checks if not check.text.startswith(NOT_TRIED)]
+        counts = {verdict: sum(check.passed is verdict for check in tried) for verdict in (True, False, None)}
         total = f"{counts[True]} passed, {counts[False]} failed, {counts[None]} do not apply"
-        return "\n".join([*map(str, self.checks), f"{total}, in {self.seconds:.0f} s"])
+        waiting: dict[str, list[str]] = {}  # names of checks by the reason why they were not tried
+        for check in self.checks:
+            if check.text.startswith(NOT_TRIED):
+                waiting.setdefault(check.text.removeprefix(NOT_TRIED), []).append(check.name)
+        lines = [f"{'-':<5}{'not tried':<{WIDTH}} {', '.join(names)}: {why}" for why, names in waiting.items()]
+        total += f", {len(self.checks) - len(tried)} not tried" if waiting else ""
+        return "\n".join([*map(str, tried), *lines, f"{total}, in {self.seconds:.0f} s"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as data for JSON."""
@@ -99,9 +107,9 @@ def skip(why: str) -> CheckResult:
     return CheckResult(None, f"does not apply: {why}")
 
 
-def not_tried(name: str, why: str = "an earlier check failed") -> Check:
+def not_tried(name: str, why: str = EARLIER) -> Check:
     """Return the result of the check called `name` that could not run, for the reason `why`."""
-    return Check(name, None, f"not tried: {why}", None, "")
+    return Check(name, None, f"{NOT_TRIED}{why}", None, "")
 
 
 def attempt(name: str, check: Callable[..., CheckResult], *arguments: Any) -> Check:

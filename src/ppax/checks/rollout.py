@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from jax import Array
 from ppax.arrays.sequences import to_rows
 from ppax.checks import update
 from ppax.checks.context import CheckContext, fast_compiled, labelled_leaves, max_difference, replayed_rollout
+from ppax.checks.magnitudes import largest_entries, magnitude
 from ppax.checks.report import CheckResult, none_of, skip, within_limit
 from ppax.core.types import Key, LearnerState, PyTree, Transition
 from ppax.devices.layout import product_dtype
@@ -201,7 +203,7 @@ def check_finite(context: CheckContext) -> CheckResult:
     problems = []
     for name, tree in (("obs", steps.obs), ("reward", steps.reward)):
         for path, x in labelled_leaves(tree):
-            bad = ~np.isfinite(x.reshape(*x.shape[:2], -1)).all(axis=-1) & (_used_obs(steps) if name == "obs" else True)
+            bad = ~_finite(x) & (_used_obs(steps) if name == "obs" else True)
             if bad.any():
                 t, stream = np.argwhere(bad)[0]
                 problems.append(f"{name}{path} is not finite in {bad.sum()} rows, first at step {t} of stream {stream}")
@@ -211,6 +213,12 @@ def check_finite(context: CheckContext) -> CheckResult:
         "One NaN reaches every weight: look for a division by zero, a root or logarithm of a negative number, "
         "or an unstable integration in the environment.",
     )
+
+
+def check_magnitude(context: CheckContext) -> CheckResult:
+    """Check that observations do not grow by orders of magnitude within an episode, and are within float32's use."""
+    steps = context.rollout.steps
+    return magnitude(largest_entries(steps.obs, 2), np.asarray(steps.first), _used_obs(steps))
 
 
 def check_inside(context: CheckContext) -> CheckResult:
@@ -260,8 +268,8 @@ def check_final(context: CheckContext) -> CheckResult:
     reset = share > MOST and like_a_start(before).mean() < 1.0 - MOST and last > JUMP * usual
     return CheckResult(
         not reset,
-        f"{share:.0%} of {len(at)} final observations look like first ones; the last step moves "
-        f"{last:.2g}, others {usual:.2g} standard deviations",
+        f"{round(share * len(at))} of {len(at)} final observations look like the start of an episode; the observation "
+        f"changes by {last:.2g} standard deviations in an episode's last step, by {usual:.2g} in other steps",
         float(share),
         "The environment resets itself inside step, so the final observation of an episode is lost, and with it the "
         "bootstrap value after a truncation. Return the true final observation; ppax resets.",
@@ -282,13 +290,16 @@ def check_alignment(context: CheckContext) -> CheckResult:
         return jax.lax.scan(step, state, (actions, keys))[1]
 
     out = fast_compiled(play)(context.actor.env_state, actions, keys)
-    everywhere, later = np.ones(shape, bool), np.ones(shape, bool)[1:]
-    stored = {
-        "reward": max_difference(steps.reward, out.reward, everywhere),
+    everywhere = np.ones(shape, bool)
+    paid, shown = (
+        functools.reduce(np.logical_and, map(_finite, jax.tree.leaves(x))) for x in (steps.reward, steps.obs)
+    )
+    stored = {  # numbers that are not finite are for `finite` alone: NaN differs from itself
+        "reward": max_difference(steps.reward, out.reward, paid),
         "terminated": max_difference(steps.terminated, out.terminated, everywhere),
         "truncated": max_difference(steps.truncated, out.truncated, everywhere),
-        "the next obs": max_difference(_part(steps.obs, 1, None), _part(out.obs, 0, -1), later),
-        "the next first": max_difference(steps.first[1:], out.first[:-1], later),
+        "the next obs": max_difference(_part(steps.obs, 1, None), _part(out.obs, 0, -1), shown[1:]),
+        "the next first": max_difference(steps.first[1:], out.first[:-1], everywhere[1:]),
     }
     problems = [f"{name} differs by {x:.2g}" for name, x in stored.items() if not x <= 1e-5]
     return none_of(
@@ -297,6 +308,13 @@ def check_alignment(context: CheckContext) -> CheckResult:
         "The stored rows are not the steps that were made: the environment's step must depend on its state, action and "
         "key alone, and terminated and truncated must be returned by the step that ends the episode.",
     )
+
+
+def _finite(x: Any) -> np.ndarray:
+    """Return, as bool [T, B], in which rows all numbers of `x` [T, B, ...] are finite."""
+    x = np.asarray(x)
+    finite: np.ndarray = np.isfinite(x.reshape(*x.shape[:2], -1)).all(axis=-1)
+    return finite
 
 
 def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Command `ppax`: `train | sweep | resume | evaluate | play | match | export | report | compare | plot | bench | ...`.
 
 Every option of a run is an option here; its name, type, limits and help come from the fields of the parts. Exit codes:
-0 done, 1 a self-test, a check or a score failed, 2 wrong usage or configuration, 3 an environment failed, 4 numerical
-fault or out of memory, 5 disk error or damaged checkpoint, 75 stopped by a signal and resumable.
+0 done, 1 a self-test, a check or a score failed, 2 wrong usage or configuration, 3 an environment failed, 4 a number
+was not finite, or out of memory, 5 disk error or damaged checkpoint, 75 stopped by a signal and resumable.
 """
 
 from __future__ import annotations

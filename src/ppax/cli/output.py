@@ -84,7 +84,7 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
     say(options, "next:")
     say(options, f"  ppax evaluate {path} --episodes 1000{trusting}")
     if run.best is not None and run.best.row is not None:
-        when = f"{run.best.key} {run.best.value:g} at {run.best.row['env_steps']:,.0f} steps"
+        when = f"{run.best.key} {run.best.value:g} at env_steps {run.best.row['env_steps']:,.0f}"
         say(options, f"  ppax evaluate {path} --best{trusting}   # {when}")
     flags = python_objects.trust_flags([run_config])
     episode = "" if flags else ", an episode"  # that needs the run's code; the report then says how to add it

@@ -20,14 +20,18 @@ NO_DISPLAY = ("dumb", "unknown")  # terminals, as TERM names them, that can only
 
 
 class Console:
-    """Logger that shows progress on the console: env-steps, steps/s, episode return and time left.
+    """Logger that shows progress on the console: steps, steps/s, episode return and time left.
 
     It shows "compiling ..." until `begin` is called.
     """
 
-    def __init__(self, total_iterations: int, stream: TextIO | None = None):
-        """Show "compiling ..." on `stream`, by default standard error; the run has `total_iterations` iterations."""
-        self._total, self._stream = total_iterations, stream
+    def __init__(self, total_iterations: int, stream: TextIO | None = None, steps: int | None = None):
+        """Show "compiling ..." on `stream`, by default standard error; the run has `total_iterations` iterations.
+
+        `steps` are the steps of an iteration, autoreset steps included, which are then counted as `total_steps` counts
+        them; None: `env_steps` of the row is shown.
+        """
+        self._total, self._stream, self._steps = total_iterations, stream, steps
         self._progress: Progress | None = None
         self._last = 0.0
         self._evaluated = math.nan  # return of the latest evaluation
@@ -61,7 +65,8 @@ class Console:
         """
         evaluated = row.get("eval_return", math.nan)
         self._evaluated = self._evaluated if math.isnan(evaluated) else evaluated
-        texts = row_texts(row | {"eval_return": self._evaluated}, self._returned)
+        done = None if self._steps is None else int(row["iteration"]) * self._steps
+        texts = row_texts(row | {"eval_return": self._evaluated}, self._returned, done)
         self._returned = self._returned if math.isnan(row["episode_return"]) else row["episode_return"]
         if self._progress is not None:
             self._progress.update(self._task, completed=row["iteration"], texts=texts, since=None)
@@ -93,18 +98,19 @@ def appends_lines(stream: TextIO | None) -> bool:
     return not (stream or sys.stderr).isatty() or os.environ.get("TERM", "").lower() in NO_DISPLAY
 
 
-def row_texts(row: Row, earlier: float = math.nan) -> list[str]:
+def row_texts(row: Row, earlier: float = math.nan, done: int | None = None) -> list[str]:
     """Return a row in words, the most important first: episode return, evaluation, steps and speed.
 
     Where no episode ended, `earlier`, the return of the latest row with one, is shown and marked as earlier; where that
     is NaN, the mean reward of a step stands for the return. The row before training (iteration 0) is "untrained
-    policy".
+    policy". `done` are the steps so far, autoreset steps included; None: `env_steps` of the row is shown.
     """
     value, evaluated = row["episode_return"], row.get("eval_return", math.nan)
     evaluation = [] if math.isnan(evaluated) else [f"evaluation {evaluated:.1f}"]
     if row["iteration"] == 0:
         return [*evaluation, "untrained policy"]
-    steps = [f"{row['env_steps']:,} env-steps", f"{row['steps_per_second']:,.0f} steps/s"]
+    count = f"{row['env_steps']:,} env-steps" if done is None else f"{done:,} steps"
+    steps = [count, f"{row['steps_per_second']:,.0f} steps/s"]
     if not math.isnan(value):
         return [f"return {value:.1f}", *evaluation, *steps]
     if not math.isnan(earlier):

@@ -20,16 +20,23 @@ from ppax.loggers.files import finite_or_none, rows_until, thinned
 from ppax.networks.heads import needs_squashing
 from ppax.policy.spec import space_from_data
 from ppax.run import python_objects
-from ppax.run.directory import POLICY, ROWS, read_evaluation, read_policy, read_run_config
+from ppax.run.directory import POLICY, ROWS, read_end, read_evaluation, read_policy, read_run_config
 from ppax.run.result import TrainedRun
-from ppax.storage.paths import to_path
+from ppax.storage.paths import command_line, to_path
 
 # Rules of the doctor on the policy's steps, the critic and the environment, and what they read and find.
 
 FAULT, WARNING, NOTICE = "fault", "warning", "notice"  # in the order in which they are shown
 SEVERITIES = (FAULT, WARNING, NOTICE)
 WIDTH = 100  # characters of a line
+FAULTS = ("fault", "environment")  # kinds of ends of runs, in stopped.json
 MIN_ROWS = 5  # fewer log rows are too few for a judgement
+
+
+NEXT = (
+    "Next, in this order: `ppax check-env {env}` checks the environment; `ppax play RUN` shows what the policy does; "
+    'more steps (total_steps); all that is left is on the page "A run that does not learn".'
+)
 
 
 class Remedy(NamedTuple):
@@ -57,7 +64,7 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         name = f"{self.rule} of group {self.group!r}" if self.group else self.rule
-        where = f"first at iteration {self.iteration:,}, {self.env_steps:,} steps" if self.iteration else ""
+        where = f"first at iteration {self.iteration:,}, env_steps {self.env_steps:,}" if self.iteration else ""
         text = f"{self.severity}: {name}. {self.diagnosis}" + (f" ({where})" if where else "")
         return "\n".join([*textwrap.wrap(text, WIDTH), *wrapped(str(self.remedy), "  ")])
 
@@ -86,6 +93,8 @@ class Diagnosis(NamedTuple):
     rows: int
     env_steps: int
     progress: str  # one sentence on the returns
+    learned: bool = True  # the return rose, over enough episodes
+    env: str = ""  # name of the environment
 
     @property
     def healthy(self) -> bool:
@@ -93,9 +102,12 @@ class Diagnosis(NamedTuple):
         return not self.findings
 
     def __str__(self) -> str:
-        lines = [f"{self.rows:,} rows, {self.env_steps:,} steps. {self.progress}", *map(str, self.findings)]
+        lines = [f"{self.rows:,} rows, env_steps {self.env_steps:,}. {self.progress}", *map(str, self.findings)]
         if self.healthy:
-            lines += textwrap.wrap(f"Nothing suspicious. Examined: {', '.join(self.examined) or 'nothing'}.", WIDTH)
+            found = "Nothing suspicious." if self.learned else "No rule has found a cause."
+            lines += textwrap.wrap(f"{found} Examined: {', '.join(self.examined) or 'nothing'}.", WIDTH)
+        if self.healthy and not self.learned:
+            lines += textwrap.wrap(NEXT.format(env=command_line([self.env or "ENV"])), WIDTH)
         lines += [f"Not examined: {name}, {why}." for name, why in self.not_examined.items()]
         return "\n".join(lines)
 
@@ -135,6 +147,7 @@ class ExaminedRun(NamedTuple):
     group: str = ""
     off_scale: str = ""  # bounds of actions that a normal distribution misses, and `squashed` does not
     evaluated: float = math.nan  # mean return of the evaluation at the end of the run
+    fault: str = ""  # message of the fault that ended the run; "" without one
 
     def has(self, metric: str) -> bool:
         """Return True if the log rows of the run have a column `metric`."""
@@ -183,7 +196,7 @@ def record_of(run: TrainedRun | str | Path) -> ExaminedRun:
     """
     if isinstance(run, TrainedRun) and run.run_dir is None:
         rows, options, space = run.history, _options_of(run), run.env.action_space
-        evaluated = math.nan
+        evaluated, fault = math.nan, ""
     else:
         path = Path(run.run_dir or "") if isinstance(run, TrainedRun) else to_path(run, "run")
         options = config.resolve(config.plain(python_objects.recorded(read_run_config(path))))
@@ -194,12 +207,26 @@ def record_of(run: TrainedRun | str | Path) -> ExaminedRun:
         )
         result = finite_or_none(read_evaluation(path).get("mean_return"))
         evaluated = math.nan if result is None else result
+        fault = _fault_of(path)
+        if fault and not rows:
+            line = python_objects.resume_line(read_run_config(path), path)
+            raise ConfigError(
+                f"{run}: ended before its first log row, with a fault: {fault}\nWhen it is mended, go on with: {line}"
+            )
     if not rows:
         raise ConfigError(f"{run}: has no log rows yet; the first is written after log.every iterations")
     finite = [{name: finite_or_none(value) for name, value in row.items()} for row in rows]
-    return ExaminedRun(
-        finite, dict(flatten(options)), off_scale="" if space is None else needs_squashing(space), evaluated=evaluated
-    )
+    off_scale = "" if space is None else needs_squashing(space)
+    return ExaminedRun(finite, dict(flatten(options)), off_scale=off_scale, evaluated=evaluated, fault=fault)
+
+
+def _fault_of(path: Path) -> str:
+    """Return the message of the fault that ended the run in the directory `path`; "" without one."""
+    end = read_end(path)
+    if end.get("kind") not in FAULTS:
+        return ""
+    recorded = [end[name] for name in ("error", "why") if isinstance(end.get(name), str)]
+    return recorded[0] if recorded else str(end["kind"])
 
 
 def _options_of(run: TrainedRun) -> Config:
@@ -616,6 +643,10 @@ CRITIC_RULES = (
 )
 # Largest absolute entry. Inputs far beyond 1 saturate the first layer; Acrobot is learned with velocities of 28
 OBS_LARGE = 50.0
+# Growth of the largest entry over a run, from its first row (at least 1) on. Positions and velocities grow 10-fold as a
+# policy gets better, a counter of steps as much as episodes get longer
+OBS_GROWTH = 1e3
+OBS_HUGE = 1e12  # squares of larger numbers, summed over a run, come near the end of float32
 # Episodes over horizons 1 / (1 - gamma). Common and well: MuJoCo's 1000 steps at gamma 0.99 are 10, the presets at most
 # 10; at 30, rewards after the first thirtieth of an episode weigh less than 1 / e at its start
 HORIZONS = 30.0
@@ -625,6 +656,40 @@ LIMIT_ROWS = 5  # rows in which all episodes have the greatest length, by accide
 # Length of episodes at the end of a run over that at its begin. CartPole with a cost for each step: 19 to 9 steps
 SHORTER = 0.7
 PLAYED = 1000  # steps of each environment without an end; the usual longest time limit
+
+
+def ended_by_fault(record: ExaminedRun) -> Finding | None:
+    """Report the fault that ended the run, such as a number that is not finite; else None."""
+    if not record.fault:
+        return None
+    said = record.fault.splitlines()
+    return Finding(
+        f"The run ended before its total_steps: {said[0]}" + (f" ... {said[-1]}" if len(said) > 1 else ""),
+        Remedy("`ppax resume` goes on from the last checkpoint when it is mended"),
+        FAULT,
+    )
+
+
+def observations_grow(record: ExaminedRun) -> Finding | None:
+    """Report observations that grow by orders of magnitude over a run, or are beyond float32's use; else None."""
+    values = record.column("obs_max")
+    known = np.flatnonzero(np.isfinite(values))
+    if not len(known):
+        return None
+    grown = values > OBS_GROWTH * max(values[known[0]], 1.0)
+    huge = values > OBS_HUGE
+    if not (grown | huge).any():
+        return None
+    return Finding(
+        f"Observations are out of all scale: obs_max, their largest absolute entry, is {figure(values[known[0]])} in "
+        f"the first row and {figure(np.nanmax(values))} at most. normalize_obs divides by one standard deviation, in "
+        "which all that is not extreme becomes 0.",
+        Remedy(
+            "`ppax check-env` shows whether observations grow within an episode. Look for a quantity that adds up "
+            "without end: leave it out, show its change or its logarithm, or end the episode before"
+        ),
+        row=first(grown | huge),
+    )
 
 
 def observations_large(record: ExaminedRun) -> Finding | None:
@@ -734,6 +799,14 @@ def ending_pays(record: ExaminedRun) -> Finding | None:
 
 ENVIRONMENT_RULES = (
     Rule(
+        "ended_by_fault",
+        "a number that is not finite, or an environment that failed, has ended the run",
+        "what the message of the fault says; `ppax resume`",
+        (),
+        ended_by_fault,
+        min_rows=1,
+    ),
+    Rule(
         "truncation_as_end",
         f"all episodes of {LIMIT_ROWS} rows as long as the longest of the run ({LIMIT_LENGTH} steps or more), and no "
         "`truncations`",
@@ -748,6 +821,14 @@ ENVIRONMENT_RULES = (
         "none where the goal is to end soon (Acrobot, MountainCar); else the sign of the reward",
         ("episode_return", "episode_length", "terminations", "truncations"),
         ending_pays,
+    ),
+    Rule(
+        "observations_grow",
+        f"`obs_max` above {OBS_GROWTH:,.0f} times its first value, or above {OBS_HUGE:g}",
+        "bounded observations; `ppax check-env`",
+        ("obs_max",),
+        observations_grow,
+        min_rows=1,
     ),
     Rule(
         "reward_not_reached",
@@ -811,7 +892,17 @@ def diagnosed(record: ExaminedRun) -> Diagnosis:
     in_order = sorted(findings.values(), key=lambda finding: SEVERITIES.index(finding.severity))
     examined = tuple(rule.name for rule in RULES if rule.name not in missing)
     steps = int(record.rows[-1].get("env_steps") or 0)
-    return Diagnosis(tuple(in_order), examined, missing, len(record.rows), steps, progress(record))
+    env = record.options.get("env")
+    return Diagnosis(
+        tuple(in_order),
+        examined,
+        missing,
+        len(record.rows),
+        steps,
+        progress(record),
+        learned(record),
+        env if isinstance(env, str) else "",
+    )
 
 
 def progress(record: ExaminedRun) -> str:

@@ -459,6 +459,11 @@ def _owner(path: Path) -> str:
         return "another process"
 
 
+def read_end(path: Path) -> dict[str, Any]:
+    """Return the content of stopped.json in a run directory; {} while the run goes on, and where it is damaged."""
+    return untrusted.read_table(path / STOPPED, TABLE_LIMIT)
+
+
 def read_evaluation(path: Path, iteration: int | None = None) -> dict[str, Any]:
     """Return the content of evaluation.json in a run directory; {} where it is missing, damaged, or of another policy.
 
@@ -473,7 +478,7 @@ def read_evaluation(path: Path, iteration: int | None = None) -> dict[str, Any]:
 
 def newest_iteration(path: Path) -> int | None:
     """Return the iteration of a run's newest policy: of its last checkpoint or recorded end; None without either."""
-    folder, end = path / CHECKPOINTS, untrusted.read_table(path / STOPPED, TABLE_LIMIT).get("iteration")
+    folder, end = path / CHECKPOINTS, read_end(path).get("iteration")
     names = [one.name for one in folder.iterdir()] if folder.is_dir() and not folder.is_symlink() else []
     saved = [int(name) for name in names if name.isascii() and name.isdigit() and len(name) == DIGITS]
     return max([*saved, *([end] if type(end) is int else [])], default=None)

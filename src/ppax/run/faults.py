@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,11 +13,14 @@ import numpy as np
 from jax import Array
 
 from ppax.agents.precision import in_training
+from ppax.core.options import flatten
 from ppax.core.protocols import Agent
 from ppax.core.types import TrainState
 from ppax.devices import processes
 from ppax.envs import Env, require_native
+from ppax.run import python_objects
 from ppax.run.result import ProcessLost
+from ppax.storage.paths import command_line
 from ppax.training.collection import collect
 from ppax.training.finiteness import not_finite
 from ppax.training.loop import LOOPS, annealed_env, iteration, iteration_inputs
@@ -74,5 +78,20 @@ def locate(agent: Agent, env: Env, state: TrainState, total_iterations: int) -> 
     x = (fields | {"reward": reward})[field][t, column]
     agent_of = f", agent {column % each}" if each > 1 else ""
     value = np.ravel(x)[np.argmax(~np.isfinite(np.ravel(x)))]
-    place = f"environment {column // each}{agent_of}, step {t}: its {field} is {value}"
-    return f"{place}; `ppax check-env {env.name or 'NAME'}` checks the environment"
+    return f"environment {column // each}{agent_of}, step {t}: its {field} is {value}; {check_line(env)}"
+
+
+def check_line(env: Env) -> str:
+    """Return words with the command, or the call in Python, that checks the environment of a run."""
+    settings = env.settings
+    if not settings.by_name:
+        return "`ppax.check_env(env)` in Python checks the environment"
+    params = flatten({"env_params": dict(settings.env_params)} if settings.env_params else {})
+    given = [word for path, value in params for word in (f"--{path.replace('_', '-')}", _word(value))]
+    trust = python_objects.trust_flags([{"env": settings.env, "env_params": dict(settings.env_params)}])
+    return f"`{command_line(['ppax', 'check-env', settings.env, *given])}{trust}` checks the environment"
+
+
+def _word(value: Any) -> str:
+    """Return a value of an environment's parameter as one word of a command line: text as it is, others as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)

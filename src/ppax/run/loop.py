@@ -19,11 +19,12 @@ from ppax.core.protocols import Agent, Logger, Row
 from ppax.core.types import TrainState
 from ppax.devices import processes
 from ppax.envs import Env, EnvError
+from ppax.envs.hosting.faults import NotFiniteValue
 from ppax.loggers import Console
 from ppax.run import python_objects
 from ppax.run.directory import EVALUATION, RUN_FILE, STOPPED
 from ppax.run.evaluations import Evaluations
-from ppax.run.faults import NETWORK, locate, lost_processes
+from ppax.run.faults import NETWORK, check_line, locate, lost_processes
 from ppax.run.films import FilmRecorder
 from ppax.run.logging import RunLoggers, logged_run, measured, next_row, row_intervals, untrained_row
 from ppax.run.monitor import RunMonitor
@@ -73,7 +74,8 @@ class RunLoop:
         A chunk is the iterations between two log rows. Their number is traced, so results do not depend on it.
         """
         if self.run.log.console:
-            self.console = Console(self.total_iterations)  # before compilation, which may take long
+            steps = self.run.num_steps * self.env.num_streams
+            self.console = Console(self.total_iterations, steps=steps)  # before compilation, which may take long
         program = backends.compile(self.agent, self.env, state, self.stop)
         program.overlap = self.run.overlap
         if self.run.log.every is None:
@@ -199,9 +201,11 @@ class RunLoop:
 
     def _raise_faults(self, chunk: TrainedChunk) -> None:
         """Raise, after saving the chunk's state, if an environment failed or an iteration was not finite."""
+        if isinstance(chunk.error, NotFiniteValue):  # as in a compiled environment
+            self._raise_not_finite(chunk.state, chunk.error)
         if chunk.error is not None:
             self.saver.rescue(chunk.state)
-            self.monitor.record(self.path, chunk.state, "environment")
+            self.monitor.record(self.path, chunk.state, "environment", error=str(chunk.error))
             raise chunk.error
         if not math.isfinite(chunk.grad_norm):
             self._raise_not_finite(chunk.state)
@@ -226,7 +230,9 @@ class RunLoop:
                 if self.path
                 else "ppax resume RUN"
             )
-            raise Interrupted(f"stopped after {counter.to_int(state.env_steps):,} steps; resume with: {line}")
+            steps = state.num_steps * self.env.num_streams  # of an iteration, as a resumed run counts them
+            done = f"{int(state.iteration) * steps:,} of {self.total_iterations * steps:,} steps"
+            raise Interrupted(f"stopped after {done}; resume with: {line}")
         if not history:  # interrupted during compilation: no result to return
             raise KeyboardInterrupt
 
@@ -244,27 +250,31 @@ class RunLoop:
             seed=self.run.seed,
         )
 
-    def _raise_not_finite(self, state: TrainState) -> NoReturn:
-        """Save `state`, the one before the iteration that was rejected, and raise NumericalError."""
+    def _raise_not_finite(self, state: TrainState, error: NotFiniteValue | None = None) -> NoReturn:
+        """Save `state`, the one before the iteration that was rejected, and raise NumericalError.
+
+        `error` is that of an environment on the host, whose rollouts are checked while they are collected.
+        """
         self.saver.rescue(state)
         self.monitor.record(self.path, state, "fault")
-        where = NETWORK
-        if backend_of(self.env).repeatable:  # host rollouts are checked while they are collected
+        where = NETWORK if error is None else f"{error}; {check_line(self.env)}"
+        if backend_of(self.env).repeatable:
             # device_put and not NumPy: the state contains typed keys
             on_device = jax.device_put(processes.whole(state), jax.local_devices()[0])
             where = locate(self.agent, self.env, on_device, self.total_iterations)
-        raise NumericalError(
-            f"iteration {int(state.iteration) + 1} is not finite: {where}{self.saver.newest_checkpoint_note()}"
-        )
+        said = f"iteration {int(state.iteration) + 1} is not finite: {where}"
+        self.monitor.record(self.path, state, "fault", error=said)  # once more: to locate it may have failed
+        raise NumericalError(f"{said}{self.saver.newest_checkpoint_note()}") from error
 
     def _save(self, state: TrainState, save: Callable[[TrainState], OSError | None]) -> OSError | None:
         """Return the error of `save(state)`, None if it succeeded; raise NumericalError if `state` is not finite."""
         try:
             return save(state)
         except NotFinite as error:
-            self.monitor.record(self.path, state, "fault")
-            raise NumericalError(
-                f"after iteration {int(state.iteration)} the learner is not finite ({error}), though its gradients "
-                f"are: it was not saved{self.saver.newest_checkpoint_note()}; "
-                "look for numbers beyond 1e18 in observations and rewards"
-            ) from error
+            said = (
+                f"after iteration {int(state.iteration)} the learner is not finite ({error}), though its gradients are"
+            )
+            remedy = "look for numbers beyond 1e18 in observations and rewards"
+            self.monitor.record(self.path, state, "fault", error=f"{said}; {remedy}")
+            kept = self.saver.newest_checkpoint_note()
+            raise NumericalError(f"{said}: it was not saved{kept}; {remedy}") from error

@@ -38,6 +38,7 @@ REASONS = {
     "search": "the search of its sweep stopped it; it can be resumed",
 }
 PER_EPISODE = tuple(name for name in EPISODE_METRICS if name != "episodes")  # NaN where none has ended
+ERROR_LENGTH = 10_000  # characters of an error that are recorded
 OWN_ROWS = ("iteration", "env_steps", *MEASURED)  # entries of a log row that are not metrics
 
 
@@ -141,16 +142,18 @@ class RunMonitor:
                 shutil.rmtree(other, ignore_errors=True)
         self._saved = best.row
 
-    def record(self, run_dir: Path | None, state: TrainState, kind: str, why: str = "") -> None:
+    def record(self, run_dir: Path | None, state: TrainState, kind: str, why: str = "", error: str = "") -> None:
         """Write the reason for the end of the run to stopped.json, atomically; warn if the disk fails.
 
         If a stop condition is met, the reason is that condition; else the sentence `why`, or if that is "" the sentence
-        of `kind`, a name in REASONS. Without a run directory nothing is written.
+        of `kind`, a name in REASONS. `error` is the message of the fault that ended the run, for the doctor. Without a
+        run directory nothing is written.
         """
         if run_dir is None:
             return
         kind = "stopped" if self.stop_reason else kind
         reason = {"kind": kind, "why": self.stop_reason or why or REASONS[kind]}
+        reason |= {"error": error[:ERROR_LENGTH]} if error else {}
         numbers = {"iteration": int(state.iteration), "env_steps": counter.to_int(state.env_steps)}
         try:
             safe_files.write_text(run_dir / STOPPED, json.dumps(reason | numbers) + "\n")

@@ -147,12 +147,9 @@ class TrainedRun:
         return int(self.state.iteration) * self.state.num_steps * self.env.num_streams
 
     def steps_done(self) -> str:
-        """Return `env_steps` in words, with the difference from `total_steps` if there is one."""
+        """Return `total_steps` in words: the count of the run's option `total_steps`, in whole iterations."""
         agents = f" of {self.env.num_agents} agents" if self.env.num_agents > 1 else ""
-        absent = ", or an agent was absent" if agents else ""
-        idle = self.total_steps - self.env_steps
-        rest = f" (of {self.total_steps:,}: in the other {idle:,} an environment was reset{absent})" if idle else ""
-        return f"{self.env_steps:,} steps{agents}{rest}"
+        return f"{self.total_steps:,} steps{agents}"
 
     def evaluate(
         self,

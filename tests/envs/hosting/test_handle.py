@@ -129,10 +129,16 @@ def step(env, t):
 
 
 @pytest.mark.parametrize("kind", ["observation", "reward"])
-def test_non_finite_rewards_and_observations_are_refused(kind):
+def test_non_finite_rewards_and_observations_are_refused(kind, tmp_path):
     env = host([partial(Trouble, what) for what in ("well", "well", f"nan {kind}", "well")])
-    with pytest.raises(EnvError, match=f"environment 2: its {kind} is not finite at step 4 of a rollout, action"):
-        fit(env, 1)
+    said = (
+        rf"iteration 1 is not finite: environment 2, step 4: its {kind} is nan, action \[.*\]; `ppax\.check_env\(env\)`"
+    )
+    with pytest.raises(ppax.NumericalError, match=said):  # as in a compiled environment
+        fit(env, 1, run_dir=tmp_path)
+    end = json.loads((tmp_path / "stopped.json").read_text())
+    assert (end["kind"], end["iteration"]) == ("fault", 0)
+    assert "environment 2, step 4" in end["error"]
 
 
 @pytest.mark.parametrize("how", ["sync", "async", "vector"])
@@ -168,19 +174,19 @@ def test_a_first_observation_that_is_not_finite_is_located_before_the_policy_act
     state = ppax.start(agent, env, 4, jax.random.key(0))
     env.host.reset([0] * 3)  # only later resets fail
     env.host.position = 0
-    with pytest.raises(EnvError, match="environment 2: its observation is not finite after its reset"):
+    with pytest.raises(EnvError, match="environment 2: its observation is nan after its reset"):
         ppax.compile(agent, env, state)(agent, env, state, 1)
 
 
 def test_non_finite_final_observations_of_vectors_are_refused():
     worlds = [Maze, partial(Spoilt, "end")]
     env = host(SyncVectorEnv(worlds, autoreset_mode=AutoresetMode.SAME_STEP))
-    with pytest.raises(EnvError, match=r"environment 1: its last observation is not finite at step \d"):
+    with pytest.raises(ppax.NumericalError, match=r"environment 1, step \d: its last observation is nan"):
         fit(env, 4)
 
 
 def test_the_error_names_the_nan_that_caused_a_failure():
-    with pytest.raises(EnvError, match="environment 0: its observation is not finite at step 4 of a rollout"):
+    with pytest.raises(ppax.NumericalError, match="environment 0, step 4: its observation is nan"):
         fit(host(Picky, 2), 1, num_steps=16)
 
 

@@ -263,7 +263,7 @@ class NanHunt(Hunt):
 
 
 def test_an_observation_that_is_not_finite_names_the_agent():
-    with pytest.raises(EnvError, match=r"environment 0, agent 'prey_1': its observation is not finite at step 2"):
+    with pytest.raises(EnvError, match=r"environment 0, agent 'prey_1', step 2: its observation is nan"):
         rollout_of(host(NanHunt, 2))
 
 

@@ -251,9 +251,9 @@ def additive(*out):
 
 
 FAULTS = {
-    "reward": (spoil("reward"), {}, r"environment 3, step 4 .*: its reward is not finite"),
-    "obs": (spoil("obs"), {}, r"environment 3, step 4 .*: its observation is not finite"),
-    "last obs": (lambda *x: spoil("final_obs", slice(None))(*x), {}, r"step 4 .*: its last observation is not finite"),
+    "reward": (spoil("reward"), {}, r"environment 3, step 4: its reward is not finite"),
+    "obs": (spoil("obs"), {}, r"environment 3, step 4: its observation is not finite"),
+    "last obs": (lambda *x: spoil("final_obs", slice(None))(*x), {}, r"step 4: its last observation is not finite"),
     "no last obs": (without("final_obs"), {}, r'step 4 .*: an episode is truncated without .*final_obs="previous"'),
     "empty mask": (forbid, {"masks": True}, r"environment 3, step 5 .*: its action mask allows no action"),
     "additive mask": (additive, {"masks": True}, r"environment 2, step 4 .*: its action mask has entries .* 0 and 1"),

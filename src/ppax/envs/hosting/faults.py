@@ -27,6 +27,10 @@ class EnvError(Exception):
         return "".join(x if x.isprintable() or x in "\n\t" else "\N{REPLACEMENT CHARACTER}" for x in super().__str__())
 
 
+class NotFiniteValue(EnvError):
+    """Error of an environment on the host whose observation or reward is not finite: a run ends with NumericalError."""
+
+
 class Failure(Exception):
     """Exception of an environment in a batch; `report` has its index, the call (`verb`), step, action and traceback."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from ppax.core.types import ActorState, Played, PyTree
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import EpisodeStats, each_group, element_of, group_rows
+from ppax.envs.hosting.faults import NotFiniteValue
 from ppax.ppo.forward import remembered
 from ppax.training.host.policy import HostPolicy, PolicyInputs
 from ppax.training.host.streams import (
@@ -67,6 +68,12 @@ def collect_on_host(
     except BaseException:
         env.close()
         raise
+
+
+def not_finite_in(*arrays: Any) -> float:
+    """Return the first number in the arrays that is not finite."""
+    x = np.concatenate([np.ravel(one) for one in arrays])
+    return float(x[np.argmax(~np.isfinite(x))])
 
 
 class _Recorder:
@@ -168,10 +175,9 @@ class _Recorder:
             for leaf in step.final_obs:
                 if leaf.dtype.kind == "f" and not np.isfinite(leaf[cut]).all():
                     finite = np.isfinite(leaf).reshape(len(cut), -1).all(axis=-1)
-                    stream = rows.start + int(np.argmax(cut & ~finite))
-                    raise EnvError(
-                        f"{stream_name(self.env, stream)}: its last observation is not finite at step {t} of a rollout"
-                    )
+                    row = int(np.argmax(cut & ~finite))
+                    stream = stream_name(self.env, rows.start + row)
+                    raise NotFiniteValue(f"{stream}, step {t}: its last observation is {not_finite_in(leaf[row])}")
             obs = element_of(self.env.observation_space, iter(step.final_obs))
             first = np.zeros(len(cut), bool)  # no reset gate: the carry belongs to the truncated episode
             mask = each_group(lambda x: np.ones_like(x[t, rows]), self.mask)  # without groups
@@ -199,21 +205,24 @@ class _Recorder:
         """Raise EnvError for recorded rewards or observations that are not finite, and masks that allow no action."""
         valid = self.valid & self.known
         wrong = {"reward": ~np.isfinite(self.reward) & (self.known if self.turns else valid)}
+        given: dict[str, list[tuple[Any, Any]]] = {"reward": [(self.reward, slice(None))]}
         if self.episode_stats is not None:
             wrong["episode_stats"] = ~np.isfinite(self.episode_stats.reward) & self.known
+            given["episode_stats"] = [(self.episode_stats.reward, slice(None))]
         for leaf, streams in zip(self.obs, self.seen_by, strict=True):
             if leaf.dtype.kind == "f":
                 finite = np.isfinite(leaf[1:]).reshape(self.num_steps, leaf.shape[1], -1).all(axis=-1)
                 places = wrong.setdefault("observation", np.zeros_like(self.known))
                 places[:, streams] |= ~finite & self.known[:, streams]
+                given.setdefault("observation", []).append((leaf[1:], streams))
         for name, places in wrong.items():
             if places.any():
                 t, i = np.argwhere(places)[0]
                 taken = zip(self.actions, (row_of_stream(streams, i) for streams in self.acted_by), strict=True)
                 action = [x[t, row].tolist() for x, row in taken if row is not None]
-                raise EnvError(
-                    f"{stream_name(self.env, i)}: its {name} is not finite at step {t} of a rollout, action {action}"
-                )
+                rows = [(x, row_of_stream(streams, i)) for x, streams in given[name]]
+                value = not_finite_in(*(x[t, row] for x, row in rows if row is not None))
+                raise NotFiniteValue(f"{stream_name(self.env, i)}, step {t}: its {name} is {value}, action {action}")
         for mask, streams in zip(jax.tree.leaves(self.mask), streams_like(self.env, self.mask), strict=True):
             # A mask may be empty in steps that ignore the action, such as autoreset steps
             empty = np.zeros_like(valid)

@@ -14,12 +14,13 @@ from jax import Array
 from ppax.core.protocols import Agent
 from ppax.core.types import ActorState, Collected, Gathered, Key, LearnerState, PyTree, TrainState, Transition
 from ppax.devices.tracing import renewed
-from ppax.envs import EnvError, HostEnv
+from ppax.envs import HostEnv
 from ppax.envs.hosting.arrays import each_group, element_of
+from ppax.envs.hosting.faults import NotFiniteValue
 from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.stepper import HostStep
 from ppax.training.collection import Counts, StreamRows, count_step, with_last_value
-from ppax.training.host.collection import HostRollout
+from ppax.training.host.collection import HostRollout, not_finite_in
 from ppax.training.host.policy import PolicyInputs
 from ppax.training.host.streams import stream_name, streams_like
 from ppax.training.host.tensor_collection import collector_of
@@ -81,12 +82,13 @@ def reset_if_needed(agent: Agent, env: HostEnv, actor: ActorState, key: Key) -> 
 
 
 def _check_initial(env: HostEnv, initial: HostStep) -> None:
-    """Raise EnvError if an observation in `initial`, the result of a reset, is not finite."""
+    """Raise NotFiniteValue if an observation in `initial`, the result of a reset, is not finite."""
     obs = element_of(env.observation_space, iter(initial.obs))
     for leaf, streams in zip(initial.obs, streams_like(env, obs), strict=True):
         if leaf.dtype.kind == "f" and not (finite := np.isfinite(leaf).reshape(len(leaf), -1).all(axis=-1)).all():
             stream = int(np.arange(env.num_streams)[streams][np.argmin(finite)])
-            raise EnvError(f"{stream_name(env, stream)}: its observation is not finite after its reset")
+            value = not_finite_in(leaf[np.argmin(finite)])
+            raise NotFiniteValue(f"{stream_name(env, stream)}: its observation is {value} after its reset")
 
 
 def _joined(parts: Sequence[HostStep]) -> HostStep:

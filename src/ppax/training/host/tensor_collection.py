@@ -20,16 +20,16 @@ from ppax.core.protocols import Agent
 from ppax.core.types import ActorState, ConfigError, Key, LearnerState, PyTree
 from ppax.envs import EnvError, HostEnv
 from ppax.envs.hosting.arrays import element_of, leaves_of, space_mismatches, undeclared
+from ppax.envs.hosting.faults import NotFiniteValue
 from ppax.envs.hosting.stepper import TensorStep
 from ppax.envs.hosting.tensor_batch import NO_FINAL_OBS
 from ppax.ppo.forward import remembered
 from ppax.training.host.collection import HostRollout, collect_on_host
 from ppax.training.host.policy import HostPolicy, PolicyInputs, PolicyOutputs, compiled_act, make_policy
 
+NUMBERS = ("its reward is not finite", "its observation is not finite", "its last observation is not finite")
 FAULTS = (
-    "its reward is not finite",
-    "its observation is not finite",
-    "its last observation is not finite",
+    *NUMBERS,
     "its action mask has entries other than 0 and 1",
     "its action mask allows no action",
     NO_FINAL_OBS,
@@ -256,7 +256,9 @@ class TensorCollection:
         fault = np.asarray(recording.fault)
         for t, i in np.argwhere(fault < len(FAULTS))[:1]:
             action = [np.asarray(x[t, i]).tolist() for x in jax.tree.leaves(recording.rollout.action)]
-            raise EnvError(f"environment {i}, step {t} of a rollout, action {action}: {FAULTS[fault[t, i]]}")
+            what = FAULTS[fault[t, i]]
+            kind = NotFiniteValue if what in NUMBERS else EnvError
+            raise kind(f"environment {i}, step {t}: {what}, action {action}")
 
 
 def _put(store: PyTree, x: PyTree, row: Array) -> PyTree:

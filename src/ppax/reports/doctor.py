@@ -93,7 +93,7 @@ class Diagnosis(NamedTuple):
     rows: int
     env_steps: int
     progress: str  # one sentence on the returns
-    learned: bool = True  # the return rose, over enough episodes
+    learned: bool = True  # the return rose, as far as it is known, and no evaluation contradicts it
     env: str = ""  # name of the environment
 
     @property
@@ -900,7 +900,7 @@ def diagnosed(record: ExaminedRun) -> Diagnosis:
         len(record.rows),
         steps,
         progress(record),
-        learned(record),
+        rose(record) and bool(np.isnan(contradiction(record))),
         env if isinstance(env, str) else "",
     )
 

@@ -70,7 +70,8 @@ def independent_tables(config: Config) -> set[str]:
 def own_options(name: str) -> list[Option]:
     """Return the options `players` and `agents` of the table [groups.NAME], which are outside of its table `agent`.
 
-    `name` is the name of the group; players are the agents inside the environment that are in it.
+    `name` is the name of the group. `players` are the agents inside the environment that are in it, `agents` says
+    whether they share one agent's weights.
     """
     players = Option(
         path=f"groups.{name}.players",

@@ -327,10 +327,10 @@ class Composed(BoxOptions):
         return {name: torso.encode(params[name], obs, dtype) for name, torso in self.torsos().items()}
 
     def remember(self, params: Params, carry: PyTree, features: PyTree, first: Array) -> Memory:
-        """Return recurrent states and outputs of the memories over a sequence [L, ...], by "actor" and "critic".
+        """Return the memories' recurrent states after a sequence and their outputs at each step.
 
-        The sequence is of one stream (one agent in one environment). `first` [L] resets the memories before a step
-        where it is True.
+        Both are by "actor" and "critic". The sequence [L, ...] is of one stream (one agent in one environment). `carry`
+        has the recurrent states before it; `first` [L] resets them before a step where it is True.
         """
         carries = carry if jax.tree.leaves(carry) else dict.fromkeys(features, ())
         torsos = self.torsos()

@@ -279,7 +279,11 @@ class Inputs:
 
 
 class Reader:
-    """Reader of the observations of agents that share one space: all agents without groups, or those of one group."""
+    """Converter, by a call, of observations that the caller of a policy passes in to arrays of B streams, [B, ...].
+
+    A stream is one agent in one environment. The agents share one observation space: they are all agents, or, in an
+    environment with groups, those of one group. Observations that are not of the space are refused.
+    """
 
     def __init__(self, space: spaces.Space, axis: tuple[int, ...], name: str):
         """Read elements of `space`, in arrays that have the axes `axis` in front: that of agents, or none.

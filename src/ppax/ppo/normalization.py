@@ -292,7 +292,7 @@ def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array, freeze: int | Non
 def normalize_obs(stats: PyTree, obs: PyTree, clip: float = CLIP) -> PyTree:
     """Return observations [..., *shape] standardised by `stats` and clipped to +-`clip` standard deviations.
 
-    Categorical ones and entries that are left out stay as they are.
+    Categorical observations, and entries that are excluded from normalisation, stay as they are.
     """
 
     def one(s: RunningStats | PartStats | NoStats, x: Array) -> Array:

@@ -54,7 +54,7 @@ class EpisodeFilm(NamedTuple):
 def page(
     records: Sequence[Record], film: EpisodeFilm | None, made: str, band: str = CONFIDENCE, notes: Sequence[str] = ()
 ) -> str:
-    """Return the text of the whole page of at least one run.
+    """Return the HTML of the whole report on one run or several.
 
     `film` is the episode to show (None: no section), `made` the time at which the page is made, `band` "confidence" or
     "range", as in `curves.mean_curve`, and `notes` are sentences on the runs.

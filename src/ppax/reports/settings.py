@@ -54,7 +54,7 @@ class Setting(NamedTuple):
 
     @property
     def seeds(self) -> str:
-        """Seeds of the setting's runs, in words."""
+        """Seeds of the setting's runs as text, such as "seed 0" or "2 seeds: 0, 1"."""
         seeds = [value_text(record.config.get(SEED, "?")) for record in self.records]
         return (
             f"{len(seeds)} seeds: {', '.join(seeds[:10])}{', ...' if seeds[10:] else ''}"

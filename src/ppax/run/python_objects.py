@@ -67,9 +67,10 @@ EVALUATE = "policy = ppax.load({where!r}{acting}), then policy.evaluate(env) or 
 
 
 def require_passed(run_config: Config, agent: Any, env: Any, where: str, call: str = RESUME) -> None:
-    """Raise ConfigError if the run or bundle `where` needs an object that was not passed.
+    """Raise ConfigError if the run or bundle `where` was made from Python objects of which one was not passed again.
 
-    `call` is the call to write instead, such as RESUME or EVALUATE. `agent` and `env` are None if they were not passed.
+    `call` is the Python call that the message recommends: a format string such as RESUME or EVALUATE. `agent` and `env`
+    are None if they were not passed.
     """
     passed = {"agent": agent is not None, "env": env is not None} | dict.fromkeys(NOT_NEEDED, True)
     lacking = [place for place in config.objects_of(run_config) if not passed.get(_root(place), False)]

@@ -149,7 +149,7 @@ class OnHost:
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
         """Return a function of (learner, actor, key) that collects a rollout of `state.num_steps` steps.
 
-        If the environments have moved on since the given actor state, for example after a resume, it resets them first.
+        If the environments are not in the given actor state, as after a resume, that function resets them first.
         """
         return Rollouts(agent, self.env, state)
 

@@ -395,10 +395,11 @@ class MaskForm:
 
 
 class JointMaskForm:
-    """Converter of action masks of a Dict or Tuple space to flat masks, component by component, by a call.
+    """Converter, by a call, of an action mask of a Dict or Tuple space to one flat mask, its components' concatenated.
 
-    A mask is a dict or tuple like the action, of the masks of its components (`MaskForm`); one that is missing or None
-    allows everything. Components are in JAX's order, a Dict's sorted by key; a Box, which has no mask, has one entry.
+    The given mask is a dict or tuple as the action is, with a mask of each component; all is allowed in a component
+    whose mask is missing or None. Components are in JAX's order, a Dict's sorted by key. A Box cannot be masked: it
+    takes one entry of the flat mask, always True.
     """
 
     def __init__(self, space: spaces.Dict | spaces.Tuple):

@@ -106,9 +106,10 @@ class Distillation(Extension):
         return ExtensionState()
 
     def terms(self, rows: Rows) -> Terms:
-        """Return coef * KL(teacher || student) for each row, [N]; of several teachers, that of the selected one.
+        """Return coef * KL(teacher || student) for each row, [N].
 
-        Raises ConfigError where the distributions of teacher and student are not of one kind.
+        Of several teachers it is the one that `select` chose in the row's step. Raises ConfigError where
+        the distributions of teacher and student are not of one kind.
         """
         wanted, own = rows.extras, rows.policy.distribution
         _require_alike(wanted, own)

@@ -192,7 +192,10 @@ MAKERS = {"numpy": _numpy, "stablehlo": _stablehlo, "onnx": _onnx}
 def _description(
     policy: Policy, interface: Interface, made: Mapping[str, Format], scores: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the description of a bundle, without the entries of its files; `made` are its formats by name."""
+    """Return the metadata that a bundle holds as JSON: versions, inputs, outputs, formats, scores and specification.
+
+    Sizes and checksums of its files are added where the archive is written. `made` are the bundle's formats by name.
+    """
     formats = {name: {"files": sorted(one.files), **one.about} for name, one in made.items()}
     return {
         "ppax": policy.spec.version,

@@ -128,9 +128,11 @@ def enter(given: ProcessContext, stack: contextlib.ExitStack) -> None:
 
 
 def size_of_programs(given: ProcessContext, members: tuple[Member, ...], most: int, sharing: int) -> int:
-    """Return how many members (runs) a program may have on this machine, at most `most`.
+    """Return how many of `members` (runs) one program may train on this machine, at most `most`.
 
-    One compiled program must be able to train all `members`. `sharing` programs share the machine's memory.
+    They are split into as few programs of about equal size as memory allows, where `sharing` programs share the memory.
+    `members` must be alike enough for one compiled program to train them. `given` is the context that this process
+    takes over from the driver's.
     """
     with contextlib.ExitStack() as stack:
         enter(given, stack)

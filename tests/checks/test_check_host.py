@@ -231,8 +231,8 @@ def test_command_line(capsys):
 def test_parameters_of_a_named_environment(capsys):
     assert main.main(["check-env", "gymnasium/CartPole-v1", "--env-params.max_episode_steps", "5"]) == 0
     assert "episodes ended, after 5 to 5 steps" in capsys.readouterr().out
-    with pytest.raises(ppax.ConfigError, match="env_params of gymnasium/CartPole-v1: max_steps = 5"):
-        ppax.check_env("gymnasium/CartPole-v1", env_params={"max_steps": 5})
+    with pytest.raises(ppax.ConfigError, match="env_params of gymnasium/CartPole-v1: size = 5"):
+        ppax.check_env("gymnasium/CartPole-v1", env_params={"size": 5})
     with pytest.raises(ppax.ConfigError, match=r"are for an environment that is named, .* this one, .*Maze"):
         ppax.check_env(Maze, env_params={"size": 5})
 

@@ -185,10 +185,10 @@ def test_groups_and_drawn_numbers_are_recorded(worlds):
     ("make", "objects"),
     [
         (lambda w: w.Arrays(weights=jnp.ones(2)), ["env.env.weights (ArrayImpl)"]),
-        (lambda w: PartialView(w.Line(width=2), (0,)), ["env (PartialView)"]),
+        (lambda w: TimeLimit(PartialView(w.Line(width=2), (0,)), 4), ["env (TimeLimit)"]),  # recorded: a limit inside
         (lambda w: TimeLimit(w.Own(), 4), ["env (TimeLimit)"]),  # its own max_steps has this name in a run file
     ],
-    ids=["an array", "a wrapper", "two limits"],
+    ids=["an array", "wrappers in another order", "two limits"],
 )
 def test_what_no_file_holds_of_a_compiled_environment_stays_an_object(make, objects, worlds):
     assert recorded(VectorEnv(make(worlds), 2))[1] == objects

@@ -144,14 +144,18 @@ def test_the_result_ranks_settings_by_the_iqm_over_seeds(whole):
     assert set(ranked[4:]) == {2, 3}
     assert all(setting.iqm == -np.inf for setting in whole.settings[4:])
     best = members_of(whole.run_dir)[2 * order[0]]
-    assert whole.best.read_bytes() == (best / "run.toml").read_bytes()
+    text = whole.best.read_text()
+    assert text.endswith((best / "run.toml").read_text())
+    head = text.removesuffix((best / "run.toml").read_text()).splitlines()
+    assert all(line.startswith("# ") for line in head[:-1])
+    assert head[-1] == ""
     # as all members: on several devices, sums have another order, and the run file would not repeat the member
     assert config.read(whole.best)["agent"]["program"]["devices"] == 1
     assert json.loads((whole.run_dir / "result.json").read_text()) == whole.to_dict()
-    table = str(whole).splitlines()
-    assert len(table) == 13
-    assert table[1].startswith(best.name)
-    assert sum("dropped: iteration 1" in line for line in table) == 4
+    settings, members, *_ = (block.splitlines() for block in str(whole).split("\n\n"))
+    assert (len(settings), len(members)) == (7, 13)
+    assert members[1].startswith(best.name)
+    assert sum("dropped: iteration 1" in line for line in members) == 4
 
 
 def test_reloading_a_finished_sweep_compiles_nothing(whole, tmp_path, capsys):

@@ -728,7 +728,7 @@ def test_no_cache_writes_no_cache(trained, tmp_path):
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "cache").exists()
     assert not (tmp_path / "home").exists()
-    assert done.stderr == "", "nothing but the result"
+    assert done.stderr == "evaluation of 4 episodes ...\n", "nothing but progress and the result"
 
 
 def test_the_users_own_cache_setting_wins(cache, tmp_path):

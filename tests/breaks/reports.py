@@ -102,8 +102,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "control characters reach the terminal",
-        'text, most = printable(text), SETTING if head in ("setting", "than") else CELL',
-        'text, most = text, SETTING if head in ("setting", "than") else CELL',
+        'text, most = printable(text), SETTING if head in ("setting", "than", "at") else CELL',
+        'text, most = text, SETTING if head in ("setting", "than", "at") else CELL',
         ("tests/reports/test_comparison.py::test_text_of_a_run_cannot_steer_the_terminal",),
         "reports/comparison.py",
     ),
@@ -205,8 +205,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "the legend covers the curves",
-        'place = {"loc": "outside lower center",',
-        'place = {"loc": "lower center",',
+        'dict[str, Any] = {"loc": "outside lower center",',
+        'dict[str, Any] = {"loc": "lower center",',
         ("tests/reports/test_report.py::test_a_figure_has_a_row_of_axes_for_each_metric_and_a_legend_outside_of_them",),
         "reports/plotting.py",
     ),

@@ -19,7 +19,7 @@ from ppax.core.options import Config
 from ppax.core.protocols import Agent, Row
 from ppax.core.types import ConfigError, TrainState
 from ppax.devices import sharding
-from ppax.envs import Env, VectorEnv, for_evaluation
+from ppax.envs import Env, for_evaluation
 from ppax.loggers.files import finite, rows_until
 from ppax.policy import Policy
 from ppax.policy.policy import Source
@@ -213,8 +213,8 @@ class TrainedRun:
 
 def _env_name(env: Env) -> str:
     """Return the name of an environment; without one that of its class, or of the function that makes it."""
-    if isinstance(env, VectorEnv):
-        inner: Any = env.env
+    inner: Any = getattr(env, "env", None)
+    if inner is not None:  # compiled
         while getattr(inner, "env", None) is not None:  # a wrapper
             inner = inner.env
         return env.name or type(inner).__name__

@@ -152,7 +152,7 @@ def space_mismatches(space: spaces.Space, element: Any, name: str, axis: Any = (
         x = np.asarray(element)
     except ValueError:  # lists of several lengths
         x = np.asarray(None)
-    if x.dtype.kind in "OSU":
+    if x.dtype == object or isinstance(element, str):
         yield f"{name} is a {type(element).__name__}, not an array {dtype}{list(shape)}"
     elif x.shape != (*axis, *shape):
         yield f"{name} has the shape {list(x.shape)}, its space {[*axis, *shape]}"

@@ -38,7 +38,7 @@ class Console:
         self._returned = math.nan  # episode return of the latest row in which an episode ended
         if appends_lines(stream):
             with contextlib.suppress(OSError):  # broken pipe: the next `log` raises, and the logger is removed
-                self._write(COMPILING)
+                write_line(COMPILING, self._stream)
             return
         from ppax.loggers import terminal  # Rich takes a tenth of a second to import
 
@@ -56,7 +56,7 @@ class Console:
         if self._progress is not None:
             self._progress.update(self._task, texts=[text], since=time.monotonic())
         else:
-            self._write(text)
+            write_line(text, self._stream)
 
     def log(self, row: Row) -> None:
         """Show one row with the returns of the latest evaluation and of the latest episodes.
@@ -73,12 +73,12 @@ class Console:
             return
         now, text = time.monotonic(), "  ".join(texts)
         if row["iteration"] == 0:
-            self._write(f"  0%  {text}")
+            write_line(f"  0%  {text}", self._stream)
         elif now - self._last >= PLAIN_SECONDS or row["iteration"] >= self._total:
             self._last = now
             share = row["iteration"] / self._total
             left = row["seconds"] * (1.0 - share) / max(share, 1e-9)
-            self._write(f"{share:4.0%}  {text}  ETA {left:.0f} s")
+            write_line(f"{share:4.0%}  {text}  ETA {left:.0f} s", self._stream)
 
     def close(self) -> None:
         """End the progress line and restore the terminal."""
@@ -86,11 +86,12 @@ class Console:
             with contextlib.suppress(OSError):  # the terminal is closed
                 self._progress.stop()
 
-    def _write(self, line: str) -> None:
-        """Write a whole line at once, so that lines of other threads and processes do not mix with it."""
-        stream = self._stream or sys.stderr
-        stream.write(f"{line}\n")
-        stream.flush()
+
+def write_line(line: str, stream: TextIO | None) -> None:
+    """Write a whole line at once to `stream`, by default standard error: lines of other threads do not mix with it."""
+    stream = stream or sys.stderr
+    stream.write(f"{line}\n")
+    stream.flush()
 
 
 def appends_lines(stream: TextIO | None) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from ppax.loggers.console import PLAIN_SECONDS, appends_lines
+from ppax.loggers.console import PLAIN_SECONDS, appends_lines, write_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -29,7 +28,7 @@ class EvaluationLine:
         title = f"evaluation of {self._episodes:,} episode{'s' if self._episodes > 1 else ''}"
         if appends_lines(self._stream):
             with contextlib.suppress(OSError):  # a broken pipe ends no evaluation
-                self._write(f"{title} ...")
+                write_line(f"{title} ...", self._stream)
             return self
         from ppax.loggers import terminal  # Rich takes a tenth of a second to import
 
@@ -50,14 +49,9 @@ class EvaluationLine:
         while self._next <= now:
             self._next *= 2.0
         with contextlib.suppress(OSError):
-            self._write(f"{text}, {now:.0f} s")
+            write_line(f"{text}, {now:.0f} s", self._stream)
 
     def __exit__(self, *error: object) -> None:
         if self._progress is not None:
             with contextlib.suppress(OSError):  # the terminal is closed
                 self._progress.stop()
-
-    def _write(self, line: str) -> None:
-        stream = self._stream or sys.stderr
-        stream.write(f"{line}\n")
-        stream.flush()

@@ -59,7 +59,7 @@ STAGES = (
     Stage("device", 5, 0.2),
     Stage("core", 45, 0.28),
     Stage("w1", 45, 0.3),
-    Stage("arms", 45, 0.3),
+    Stage("arms", 60, 0.3),
     Stage("layout", 30, 0.1),
     Stage("w3", 45, 0.12),
     Stage("ant", 75, 0.3),

@@ -194,6 +194,7 @@ ARMS = {
     "rollout unrolled 16 times": Arm("ppax-unroll16"),
     "sequential sums of GAE": Arm(rules={"parallel_scans": False}),
     "conditionals": Arm(rules={"branches": True}),
+    "V of a rollout at once": Arm(rules={"few_streams": 2**30}),
 }
 NO_TRITON = flags("enable_triton_gemm=false")  # XLA tunes its own kernels in full float32 for a minute or more
 MEMORY_ARMS = {

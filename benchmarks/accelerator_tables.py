@@ -136,12 +136,12 @@ def panels(results: dict[str, list[Row]]) -> list[Row]:
     for stage in SPEEDS:
         rows = sorted((row for row in results.get(stage, []) if row.get("systems")), key=lambda row: row["num_envs"])
         speeds = [
-            bar(f"{row['num_envs']:,}\n{system}", _exactly(own["steps_per_second"] / 1e6), None)
+            bar(_label(row, system), _exactly(own["steps_per_second"] / 1e6), None)
             for row in rows
             for system, own in row["systems"].items()
         ]
         over = [
-            bar(f"{row['num_envs']:,}\n{system}", own["ratio"], 1.0)
+            bar(_label(row, system), own["ratio"], 1.0)
             for row in rows
             for system, own in row["systems"].items()
             if "ratio" in own and not system.startswith("ppax")
@@ -149,9 +149,14 @@ def panels(results: dict[str, list[Row]]) -> list[Row]:
         drawn += [panel(f"{TITLES[stage]}:\nmillion steps/s", speeds, "higher") | {"parity": False}] if speeds else []
         drawn += [panel(f"{TITLES[stage]}:\nppax over the peer", over, "higher")] if over else []
     found = [row for row in results.get("rules", []) if "ratio" in row]
-    rules = [bar(f"{row['rule']}\n= {not row['now']}", row["ratio"], None) for row in found]
+    rules = [bar(f"{row['rule']}\n= {not row['now']}".replace("_", "\n"), row["ratio"], None) for row in found]
     drawn += [panel("speed with the other entry of a rule\nover that of the table", rules, "lower")] if rules else []
     return drawn
+
+
+def _label(row: Row, system: str) -> str:
+    """Label of a bar, in lines that fit its width."""
+    return f"{row['num_envs']:,}\n{system}".replace(", ", "\n").replace("-playground", "").replace("-ant", "")
 
 
 def _exactly(value: float) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from breaks.base import Mutation
 
 PLATFORMS = "tests/devices/test_platforms.py::"
-WHOLE = PLATFORMS + "test_accelerators_have_one_device_whole_minibatches_and_no_options_of_a_cpu"
+WHOLE = PLATFORMS + "test_accelerators_have_one_device_large_chunks_and_no_options_of_a_cpu"
 FILE = "devices/platforms.py"
 PRECISION = "tests/agents/test_precision.py::"
 HOISTING = "tests/devices/test_hoisting.py::"
@@ -108,6 +108,13 @@ MUTATIONS = [
         "an accelerator splits programs like a CPU",
         "    min_rows=None,",
         "    min_rows=512,",
+        (WHOLE,),
+        FILE,
+    ),
+    Mutation(
+        "an accelerator computes a minibatch of a million environments at once",
+        "chunks=ChunkRule(2**22, ",
+        "chunks=ChunkRule(2**30, ",
         (WHOLE,),
         FILE,
     ),

@@ -23,8 +23,6 @@ from ppax.devices.platforms import rules
 
 Tree = TypeVar("Tree")
 
-WHOLE = 2**31  # more rows than any minibatch has
-
 
 def only_if(condition: Array, change: Callable[[], Tree], before: Tree) -> Tree:
     """Return `change()` if `condition` [] holds, else `before`; both are trees of equal shapes."""
@@ -133,7 +131,7 @@ class Program:
     def rows(self, seq_len: int, compute_dtype: str, obs: PyTree = (), network: Any = None) -> int:
         """Return the number of rows of a minibatch whose gradient is computed at once (gradient accumulation).
 
-        On an accelerator these are all rows; on a CPU, as many as fit its cache, and fewer if `obs` [M, L, ...] has
+        On a CPU, as many as fit its cache; on an accelerator, all rows up to millions. Fewer if `obs` [M, L, ...] has
         large images. With sequences the number depends on whether the memory of `network` computes matrix products for
         all steps at once (its attribute `steps_at_once`; if missing, False). The platform's rules are in
         devices/platforms.py.
@@ -141,8 +139,6 @@ class Program:
         if self.chunk_rows is not None:
             return self.chunk_rows
         chunks = rules().chunks
-        if chunks is None:
-            return WHOLE
         alone = sharding.num_parts() == 1
         fits = chunks.rows_alone if alone else chunks.rows_split
         image = sum(math.prod(x.shape[2:]) for x in jax.tree.leaves(obs) if x.ndim == 5)

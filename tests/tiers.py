@@ -51,6 +51,8 @@ ALWAYS = {
     "test_parts_by_import_path_live_as_those_of_ppax",
     "test_controls_and_rows_decide_the_exit_code",
     "test_the_command_report",
+    "test_every_kind_of_run_keeps_the_promises_of_a_run",
+    "test_command_line_run_file_and_python_have_the_same_settings",
     "test_quick_checks_the_core_and_measures",
 }
 

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from jax.extend.core import jaxprs_in_params
 
 import ppax
 from ppax.devices.platforms import CPU
@@ -18,7 +19,7 @@ def shapes_in(jaxpr):
     found = set()
     for equation in jaxpr.eqns:
         found |= {out.aval.shape for out in equation.outvars}
-        for inner in jax.core.jaxprs_in_params(equation.params):
+        for inner in jaxprs_in_params(equation.params):
             found |= shapes_in(inner)
     return found
 

@@ -71,7 +71,8 @@ class RunLoop:
     def compile(self, state: TrainState) -> Any:
         """Return the compiled program that trains all chunks of the run; `state` may consist of shapes.
 
-        A chunk is the iterations between two log rows. Their number is traced, so results do not depend on it.
+        A chunk is the iterations between two log rows. Their number is an argument of the program, so chunks of all
+        lengths use the same program and give the same results.
         """
         if self.run.log.console:
             steps = self.run.num_steps * self.env.num_streams
@@ -211,16 +212,19 @@ class RunLoop:
             self._raise_not_finite(chunk.state)
 
     def _record_end(self, state: TrainState) -> None:
-        """Write why the run ended; if all is done, warn of metrics of `stop` and `best` that never had a value."""
+        """Write the reason for the end of the run, that all is done or a signal, to stopped.json.
+
+        If all is done, warns of each metric of the settings `stop` and `best` that never had a value.
+        """
         for sentence in self.monitor.metrics_without_values() if self._all_done(state) else ():
             warnings.warn(sentence, stacklevel=3)
         self.monitor.record(self.path, state, "done" if self._all_done(state) else "signal")
 
     def _raise_interrupted(self, state: TrainState, save_error: OSError | None, history: list[Row]) -> None:
-        """Raise the error of the last save, if any, else Interrupted, with the command that resumes the run.
+        """Raise the error of the last save, `save_error`, if there is one, else Interrupted with the command to resume.
 
-        For a run without directory nothing is raised, and `train` returns its result; but if `history` is empty,
-        KeyboardInterrupt is raised.
+        For a run without directory no Interrupted is raised, and `train` returns its result; but if `history`, its log
+        rows, is empty, KeyboardInterrupt is raised.
         """
         if save_error is not None:
             raise save_error
@@ -267,7 +271,10 @@ class RunLoop:
         raise NumericalError(f"{said}{self.saver.newest_checkpoint_note()}") from error
 
     def _save(self, state: TrainState, save: Callable[[TrainState], OSError | None]) -> OSError | None:
-        """Return the error of `save(state)`, None if it succeeded; raise NumericalError if `state` is not finite."""
+        """Save a state by calling `save(state)`, and return its error, or None if it succeeded.
+
+        Raises NumericalError if `state` is not finite.
+        """
         try:
             return save(state)
         except NotFinite as error:

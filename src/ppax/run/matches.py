@@ -118,7 +118,7 @@ class Match:
 
     @property
     def by_side(self) -> dict[str, np.ndarray]:
-        """Mean return [P, P] of each side, by its name: the row's policy plays it, the column's policy all others."""
+        """Mean return [P, P] of each side by name: the row's policy plays it, the column's all other sides."""
         tables = {side: np.full((len(self.policies),) * 2, np.nan) for side in self.sides}
         for one in self.seatings:
             for place, side in enumerate(self.sides):
@@ -263,7 +263,7 @@ class Unit(NamedTuple):
 
 
 def _sides(env: Env, sides: Sides | None) -> dict[str, tuple[int, ...]]:
-    """Return, by side, the indices of its agents among the agents of `env`; ConfigError for sides that cannot be.
+    """Return, by side, the indices of its agents among those of `env`; ConfigError for sides that are not possible.
 
     `sides` None stands for the default that `match` describes.
     """
@@ -332,9 +332,9 @@ def _group_of_each(env: Env | PolicySpec) -> list[str]:
 
 
 def in_groups_of(policy: Policy, env: Env) -> Env:
-    """Return `env` with the groups that a policy was trained for; unchanged if `env` or the policy has none to give it.
+    """Return `env` with the groups that a policy was trained for; unchanged if the policy has none.
 
-    An environment that has groups already keeps them, and a policy may have been trained without groups.
+    An environment that has groups already is unchanged, too.
     """
     if not policy.spec.sizes or env.sizes:
         return env
@@ -346,7 +346,7 @@ def in_groups_of(policy: Policy, env: Env) -> Env:
 
 
 def _streams(policy: Policy, env: Env, agents: Iterable[int], what: str) -> list[int]:
-    """Return, for each of `agents` (indices in `env`), its place among the agents that `policy` was trained for.
+    """Return, for each of `agents` (indices in `env`), its index among the agents that `policy` was trained for.
 
     Raises ConfigError where the agents' names differ; `what` names the policy in its message.
     """

@@ -110,15 +110,15 @@ def saved_origin(run_dir: Path) -> Origin:
 
 
 def in_saved_precision(run_dir: Path, agent: Agent) -> Agent:
-    """Return `agent`; where its precision is "auto", with the precision recorded in the run file of `run_dir`."""
+    """Return `agent`; if its precision is "auto", with the precision that the run file of `run_dir` records."""
     return decide_dtype(agent, recorded_dtype(run_dirs.read_run_config(run_dir)))
 
 
 def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
-    """Return `agent`, split over as many devices as saved its checkpoint (0: unknown); unchanged where that cannot be.
+    """Return `agent`, split over the number of devices that its checkpoint was saved with; unchanged if not possible.
 
-    It cannot be if this machine has fewer devices, if environments or minibatches cannot be divided, if the run file
-    sets the devices itself, or if several processes train.
+    `devices` is that number, 0 if unknown. The agent is unchanged if this machine has fewer devices, if environments or
+    minibatches cannot be divided, if the run file sets the devices itself, or if several processes train.
     """
     if jax.process_count() > 1:  # every process has a share
         return agent
@@ -157,9 +157,9 @@ def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed
 
 
 def changed_provenance(saved: Origin, current: Origin | None) -> list[str]:
-    """Return a sentence for each entry on devices and versions that differs from that of the checkpoint.
+    """Return a sentence for each entry on devices and versions in which this start differs from a checkpoint.
 
-    `saved` is the checkpoint's origin, `current` that of this start; None: unknown, and [] is returned.
+    `saved` is the checkpoint's origin, `current` that of this start; if `current` is None (unknown), [] is returned.
     """
     pairs = {name: (getattr(saved, name), getattr(current or saved, name)) for name in MACHINE}
     return [

@@ -40,7 +40,7 @@ class Saver:
         self._disk = Backoff(PATIENCE)
 
     def save_if_due(self, state: TrainState) -> None:
-        """Save `state` if a checkpoint is due; raise OSError if writes failed for 120 s or the directory is gone."""
+        """Save `state` if a checkpoint is due; OSError if writes failed for 120 s or the run directory is gone."""
         if processes.agreed(self._is_due(int(state.iteration))):
             self._try(processes.whole(state), self._disk)
 
@@ -92,9 +92,9 @@ class Saver:
             warnings.warn(f"the state before the fault was not saved: {error}", stacklevel=2)
 
     def newest_checkpoint_note(self) -> str:
-        """Return the end of an error message: the newest intact checkpoint, or that there is none.
+        """Return the end of an error message, which names the newest intact checkpoint, or says that there is none.
 
-        "" for a run without a directory.
+        The result is "" for a run without a directory.
         """
         if self._directory is None:
             return ""

@@ -1,4 +1,4 @@
-"""Paths that a caller of the Python API or of the command line names, and paths in messages and commands."""
+"""Checks of paths that callers of the Python API or the command line pass, and the form of paths in messages."""
 
 from __future__ import annotations
 

@@ -29,17 +29,17 @@ class Backoff:
 
     @property
     def failing(self) -> bool:
-        """Whether the last attempt to write failed."""
+        """Return whether the last attempt to write failed."""
         return self._failures > 0
 
     @property
     def due(self) -> bool:
-        """Whether the next attempt to write may be made now, because none has failed or its delay is over."""
+        """Return whether the next attempt to write may be made now: none has failed, or its delay is over."""
         return not self.failing or time.monotonic() >= self._next
 
     @property
     def hopeless(self) -> bool:
-        """Whether all attempts to write have failed for `patience` seconds."""
+        """Return whether all attempts to write have failed for `patience` seconds."""
         return self.failing and time.monotonic() - self._failing_since >= self._patience
 
     def succeeded(self) -> None:

@@ -28,7 +28,7 @@ def to_sequences(tree: Tree, seq_len: int) -> Tree:
 
 
 def to_rows(tree: Tree) -> Tree:
-    """Return the tree with its two leading axes merged: leaves [M, L, ...] become [N, ...]."""
+    """Return the tree with its two leading axes merged: leaves [M, L, ...] become [M * L, ...]."""
     return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
 
 

@@ -92,7 +92,7 @@ class Score:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Verdict whether the IQM reaches the row's threshold, and enough seeds are near it; None without one."""
+        """Verdict whether the IQM reaches the threshold and enough seeds are near it; None without a threshold."""
         if self.row.threshold is None:
             return None
         return verdict_on(self.scores, self.random, self.row.threshold, SHARES[self.backend])

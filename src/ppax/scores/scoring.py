@@ -145,7 +145,7 @@ class RowOutcome(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether the row misses its threshold, is a control with too high a score, or could not be measured.
+        """Return whether the row misses its threshold, is a control with too high a score, or could not be measured.
 
         A negative control is a row whose score must stay low.
         """

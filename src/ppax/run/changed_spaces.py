@@ -237,7 +237,10 @@ def _entries_there(network: Composed, arrays: Arrays, spec: PolicySpec | None) -
 def _visible(
     network: Composed, name: str, there: Mapping[str, Entry], spec: PolicySpec | None
 ) -> tuple[EntryReader, ...]:
-    """Return the encoders that actor or critic (`name`) had in the other run, if its network was like `network`."""
+    """Return the encoders that actor or critic (`name`) of the other run had, assuming a network like `network`.
+
+    `there` are the entries of that run's observation by name, and `spec` describes its policy, if known.
+    """
     available = tuple(there.values())
     if spec is not None:
         chosen = spec.config.get("agent", {}).get("network", {}).get(f"{name}_obs") or ()

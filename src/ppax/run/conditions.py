@@ -194,7 +194,7 @@ class _Combined(ABC):
 
     @abstractmethod
     def _is_met(self, parts: Iterable[bool]) -> bool:
-        """Return True if the combination is met; `parts` says of each of its conditions whether that one is met."""
+        """Return True if the combination is met; `parts` says for each of its conditions if that one is met."""
 
 
 class And(_Combined):
@@ -281,7 +281,7 @@ class KeepBest:
         return before
 
     def keep(self, policy: TrainState, row: Row, value: float) -> None:
-        """Keep `policy`, its log row and the value in comparison as the best so far.
+        """Keep `policy` as the best so far, with its log row and `value`, the number by which rows are compared.
 
         `policy` has NumPy arrays, and no environments and keys.
         """

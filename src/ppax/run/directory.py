@@ -379,7 +379,7 @@ def _what_next(path: Path) -> str:
 
 
 def _trained(run: Path) -> bool:
-    """Return True if the run directory `run` holds what was trained.
+    """Return True if the run directory `run` holds a result of training.
 
     That is a checkpoint or best policy of iteration 1 or later, or a record that the run ended at such an iteration.
     """

@@ -1,4 +1,4 @@
-"""Films: a policy plays whole episodes, and their frames become a video file, after training or at intervals in it."""
+"""Films: a policy plays whole episodes, whose frames become a video file, after training or at intervals during it."""
 
 from __future__ import annotations
 

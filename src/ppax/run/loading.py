@@ -72,8 +72,8 @@ def load(
 def env_of_bundle(path: Path, policy: Policy, call: str = python_objects.EVALUATE) -> Env:
     """Return the environment of the run that trained the policy of the bundle `path`, as its evaluations use it.
 
-    Raises ConfigError, with the `call` to write in Python, where the bundle cannot name it, and Untrusted where it
-    needs code that the user does not trust.
+    Raises ConfigError, with the Python `call` to use instead, where the bundle cannot name the environment, and
+    Untrusted where the environment needs code that the user does not trust.
     """
     run_config = dict(policy.spec.config)
     if run_config.get("env") in (None, "", "own"):  # exported from a run without a directory

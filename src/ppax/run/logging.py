@@ -75,7 +75,7 @@ class RunLoggers:
                 self._remove(name, error)
 
     def store(self, artifact: Artifact | None) -> None:
-        """Hand the files of `artifact` (None: there are none) to the loggers that store their kind.
+        """Pass the files of `artifact` (None: no files) to the loggers that store files of this kind, such as films.
 
         A logger that fails is removed, with a warning, and training goes on.
         """
@@ -140,7 +140,10 @@ def _close(name: str, logger: Logger) -> None:
 
 
 def logged_run(agent: Agent, env: Env, run: Run, path: Path | None, state: TrainState) -> LoggedRun:
-    """Return the description of a run for its loggers, from its directory `path`, or, if None, from the objects."""
+    """Return the description of a run for its loggers, from its directory `path`, or, if None, from its objects.
+
+    The objects are the arguments agent, environment, settings and state.
+    """
     run_config = configs.describe_run(agent, env, run) if path is None else configs.read(path / RUN_FILE)
     name = (env.name or type(env).__name__) if path is None else path.name or path.resolve().name
     sweep = SweepName() if path is None or path.parent.name != MEMBERS else name_of_sweep(path.parent.parent)

@@ -201,7 +201,10 @@ class RunLoop:
         return TrainedChunk(state, row, grad_norm, error, seconds)
 
     def _raise_faults(self, chunk: TrainedChunk) -> None:
-        """Raise, after saving the chunk's state, if an environment failed or an iteration was not finite."""
+        """Raise EnvError if an environment failed in `chunk`, NumericalError if an iteration was not finite.
+
+        The state is saved before.
+        """
         if isinstance(chunk.error, NotFiniteValue):  # as in a compiled environment
             self._raise_not_finite(chunk.state, chunk.error)
         if chunk.error is not None:
@@ -212,7 +215,7 @@ class RunLoop:
             self._raise_not_finite(chunk.state)
 
     def _record_end(self, state: TrainState) -> None:
-        """Write the reason for the end of the run, that all is done or a signal, to stopped.json.
+        """Write to stopped.json why the run ended: all iterations are done, a stop condition is met, or a signal came.
 
         If all is done, warns of each metric of the settings `stop` and `best` that never had a value.
         """

@@ -89,8 +89,8 @@ def record_start(
 ) -> Origin | None:
     """Record this start of a run in its directory, with `notes`, and return the origin of its checkpoints.
 
-    The origin (run, configuration, devices) goes into their manifests. `verb` is "fit" or "resume". Without a directory
-    nothing is recorded, and None is returned.
+    The origin (run, configuration, devices) goes into their manifests. `verb` is "fit", "resume" or "sweep". Without a
+    directory nothing is recorded, and None is returned.
     """
     if directory is None:
         return None
@@ -132,7 +132,7 @@ def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
 
 
 def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed: config.Built | None) -> None:
-    """Warn where configuration, devices or versions of a resumed run differ from those that saved the checkpoint.
+    """Warn where configuration, devices or versions of a resumed run differ from those when its checkpoint was saved.
 
     Results are then not bit-identical. Warns also where the `passed` agent and environment (None: built from the run
     file) differ from those recorded. `current` is None where there is no directory.

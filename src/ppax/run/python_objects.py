@@ -134,9 +134,7 @@ def without_learning(run_config: Config) -> Config:
 def _in_agent(place: str) -> str:
     """Return the dotted path of a part as it is in a run without groups.
 
-    For "groups.NAME.agent.loss.part" this is "agent.loss.part".
-
-    Other paths are returned unchanged.
+    For "groups.NAME.agent.loss.part" this is "agent.loss.part". Other paths are returned unchanged.
     """
     return f"agent.{place.partition('.agent.')[2]}" if place.startswith("groups.") else place
 

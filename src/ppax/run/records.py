@@ -147,7 +147,7 @@ class Record(NamedTuple):
 
     @property
     def steps_per_second(self) -> float:
-        """Steps per second of training over the whole run, without compilation; NaN without log rows."""
+        """Environment steps per second of training over the whole run, without compilation; NaN without log rows."""
         seconds = self.last("seconds")
         return self.last("env_steps") / seconds if seconds > 0 else math.nan
 

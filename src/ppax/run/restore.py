@@ -68,7 +68,7 @@ def require_memory(agent: Agent, env: Env, shapes: TrainState) -> Footprint:
 def planned_iterations(env: Env, run: Run) -> int:
     """Return the number of iterations of a run: `total_steps` divided by the steps of a rollout, rounded up.
 
-    Raises ConfigError above 2^31 - 1.
+    Raises ConfigError if there are more than 2^31 - 1.
     """
     steps = run.num_steps * env.num_streams
     total = -(-run.total_steps // steps)

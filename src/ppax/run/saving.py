@@ -30,9 +30,9 @@ class Saver:
     """Checkpoint writer of one run; for a run without a directory it writes nothing."""
 
     def __init__(self, directory: RunDirectory | None, monitor: RunMonitor, log: Log, origin: Origin | None):
-        """Write below `directory` (None: nothing is written), as often as `log` says, with `origin` in manifests.
+        """Prepare to write checkpoints below `directory` (None: nothing is written), as often as `log` says.
 
-        The best policy of `monitor` is written with each checkpoint.
+        `origin` is written into their manifests. The best policy of `monitor` is written with each checkpoint.
         """
         self._directory, self._monitor, self._log, self._origin = directory, monitor, log, origin
         self.path = directory.path if directory else None

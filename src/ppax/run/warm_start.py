@@ -321,7 +321,7 @@ class ArrayRow(NamedTuple):
 
     @property
     def taken(self) -> bool:
-        """Whether this run starts with the other run's array."""
+        """Return whether this run starts with the other run's array."""
         return self.verdict == SAME
 
 

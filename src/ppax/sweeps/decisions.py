@@ -206,7 +206,10 @@ class Decisions:
     """
 
     def __init__(self, path: Path):
-        """Read the decisions of the sweep directory `path`, none if it has no file; ConfigError for a damaged file."""
+        """Read the decisions from search.jsonl in the sweep directory `path`; none if there is no such file.
+
+        Raises ConfigError for a damaged file.
+        """
         self._path = path / DECISIONS
         try:
             text = untrusted.read_text(self._path, LIMIT) if os.path.lexists(self._path) else ""
@@ -228,7 +231,7 @@ class Decisions:
         return {member: row for (when, member), row in self._rows.items() if when == iteration}
 
     def stops(self) -> dict[int, SearchDecision]:
-        """Return the decisions that stopped a member (run) of the sweep, by its number; {} if none was stopped."""
+        """Return the decisions that stopped a member (run) of the sweep, by member number; {} if none was stopped."""
         return {row.member: row for row in self._rows.values() if row.decision == STOP}
 
     def copies(self, member: int, before: float = math.inf) -> list[SearchDecision]:
@@ -335,7 +338,7 @@ def _require_numbers(plan: Plan, task: Task) -> None:
 
 
 def _nudged(value: float, low: float, high: float) -> float:
-    """Return a number slightly above `value`, or below it if that exceeds `high`; `low` if both are out of bounds."""
+    """Return a number slightly above `value`, or slightly below it if the former exceeds `high`, but at least `low`."""
     step = abs(value) / 128 or 1e-3
     return value + step if value + step <= high else max(value - step, low)
 

@@ -54,7 +54,7 @@ class Pack(NamedTuple):
 
     @property
     def compiled(self) -> bool:
-        """Whether the pack's environments are stepped inside the compiled program; if not, it has a single member."""
+        """Return whether the pack's environments run inside the compiled program; if not, it has a single member."""
         return backend_of(self.tasks[0].env).name == COMPILED
 
 

@@ -154,7 +154,7 @@ def checked_distribution(distribution: Distribution, path: str) -> Distribution:
 
 
 def to_table(distribution: Distribution) -> dict[str, Any]:
-    """Return the table of a run file that describes the distribution; `distribution_of` makes an equal one from it."""
+    """Return the table of a run file that describes the distribution; `distribution_of` returns an equal one for it."""
     name = next(name for name, cls in DISTRIBUTIONS.items() if type(distribution) is cls)
     fields = dataclasses.asdict(distribution)
     return {"part": name} | {key: list(x) if isinstance(x, tuple) else x for key, x in fields.items()}
@@ -212,7 +212,7 @@ class Member(NamedTuple):
 def config_of(target: Target) -> Config:
     """Return the configuration of a sweep's target: a name, a run file, a configuration or the result of `ppax.build`.
 
-    It may have the table `[sweep]`. Raises ConfigError for objects that no configuration can hold.
+    The configuration may have the table `[sweep]`. Raises ConfigError for objects that no configuration can hold.
     """
     if isinstance(target, Built):
         described = config.describe_run(*target)
@@ -343,7 +343,7 @@ def described_values(values: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as short text: numbers with six digits, lists and tables as JSON."""
+    """Return a value as short text: numbers with six significant digits, lists and tables as JSON."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value)

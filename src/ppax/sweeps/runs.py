@@ -62,13 +62,15 @@ def sweep_runs(
 
     `target` is what `ppax train` takes (an environment, a preset, a run file), a configuration, or what `ppax.build`
     returns. `values` are lists or distributions by the dotted path of an option of agent, environment or run, as
-    `{"agent.learning_rate": [1e-4, 3e-4], "agent.gamma": ppax.sweeps.Uniform(0.9, 0.999)}`: every combination of the
-    lists, each with the same `draws` joint draws of all distributions, each with all `seeds`, a number of them, a
-    list, or a range as "1000-1009". `values`, `seeds` and `draws` add to the table `[sweep]` that a run file may have.
-    `draw_seed` is the random seed of the draws. Each run is a member of the sweep. Members that differ in numbers alone
-    share a compiled program; members on the host train one after the other. A member whose iteration is not finite is
-    dropped alone. `search` decides over the members while they train, as `ppax.sweeps.Halving()` or PBT; it may also be
-    a table of options.
+    `{"agent.learning_rate": [1e-4, 3e-4], "agent.gamma": ppax.sweeps.Uniform(0.9, 0.999)}`. Settings are all
+    combinations of the lists' values; with distributions, each combination is trained with the same `draws` joint draws
+    of them. Each setting is trained with all `seeds`: a number of seeds, a list, or a range as "1000-1009". `values`,
+    `seeds` and `draws` add to the table `[sweep]` that a run file may have. `draw_seed` is the random seed of the
+    draws.
+
+    Each run is a member of the sweep. Members that differ in numbers alone share a compiled program; members on the
+    host train one after the other. If an iteration of a member is not finite, this member alone is dropped. `search`
+    decides over the members while they train, as `ppax.sweeps.Halving()` or PBT; it may also be a table of options.
 
     Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
     `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same
@@ -77,8 +79,8 @@ def sweep_runs(
     cannot work.
 
     With `ray`, the address of a Ray cluster ("auto": $RAY_ADDRESS, or one on this machine) or a table of options
-    (`address`, `cpus` and `gpus` of each program, `retries`), the programs are placed on its machines; ProcessLost
-    where one was lost more often than `retries`.
+    (`address`, `cpus` and `gpus` of each program, `retries`), the programs train on its machines; ProcessLost where a
+    program was lost more often than `retries`.
     """
     run_config, of_ray = placing.split_cluster(config_of(target))
     run_config, table = plan.split_sweep(run_config)
@@ -199,7 +201,7 @@ def dry_run(
 
 
 def _decided(run_config: Config, sweep_plan: Plan) -> Config:
-    """Return the configuration with this machine's dtype in place of "auto" in options `compute_dtype`.
+    """Return the configuration with the dtype of this machine in place of each `compute_dtype` "auto".
 
     A resume on another machine then computes the same. Raises ConfigError where "auto" is among swept values.
     """

@@ -150,7 +150,7 @@ class PBT:
         return iteration - iteration % every + every
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return, for each of the worst members (runs), a copy of one of the best; [] if none of these has a score."""
+        """Return a copy of one of the best members (runs) for each of the worst; [] if no best one has a score."""
         order = ranked(standings.scores)
         count = min(max(1, round(self.fraction * len(order))), len(order) // 2)
         best = [number for number in order[:count] if not math.isnan(standings.scores[number])]

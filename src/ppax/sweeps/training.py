@@ -228,7 +228,7 @@ def done(run_dir: Path, until: int, total: int) -> bool:
 
 
 def train_alone(task: Task, path: Path, progress: Counting) -> None:
-    """Train and evaluate a member (run) whose environments are on the host, as an ordinary run in the directory `path`.
+    """Train and evaluate a member (run) with environments on the host, as an ordinary run in the directory `path`.
 
     Raises Stopped after a signal.
     """

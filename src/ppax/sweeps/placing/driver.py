@@ -219,7 +219,7 @@ class Driver:
             raise Stopped
 
     def _place(self) -> None:
-        """Start workers for programs that wait, while there is room."""
+        """Start workers for waiting programs, as many as the cluster has room for."""
         room = self._places.require() if self._waiting else 0
         while self._waiting and len(self._running) < room:
             placed = self._waiting.popleft()

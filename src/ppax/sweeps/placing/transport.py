@@ -53,13 +53,13 @@ class Outbox:
 
     @property
     def due(self) -> bool:
-        """Whether there is a checkpoint that the last snapshot does not have."""
+        """Return whether there is a checkpoint that the last snapshot does not have."""
         return not _checkpoints(self._root) <= self._checkpoints
 
     def take(self) -> Snapshot | None:
         """Return a snapshot of the files that changed since the last one; None if files came or went meanwhile.
 
-        None is returned if a run writes while the snapshot is taken; a later call succeeds.
+        This happens if a run writes checkpoints while the snapshot is taken; a later call succeeds.
         """
         before, checkpoints = _stamps(self._root), _checkpoints(self._root)
         files = {}

@@ -79,7 +79,7 @@ class Job(NamedTuple):
 class Skipped(NamedTuple):
     """Event that members (runs) count as done, without training, up to the iterations `reached`, by member number.
 
-    For this event the driver calls the sweep's `Counting.skip`.
+    The driver then calls the sweep's `Counting.skip` with the same arguments.
     """
 
     reached: dict[int, int]
@@ -89,7 +89,8 @@ class Skipped(NamedTuple):
 class Added(NamedTuple):
     """Event that members (runs) have trained up to the iterations `reached`, by member number.
 
-    For this event the driver calls the sweep's `Counting.add`.
+    `env_steps` and `rows` are the steps and log rows of that training. The driver adds those of all programs together
+    and counts them by the sweep's `Counting.add`.
     """
 
     reached: dict[int, int]
@@ -194,7 +195,7 @@ class Worker:
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
         """Send the driver the event of what members (runs) have trained together; new checkpoints are sent first.
 
-        The arguments are those of `Counting.add`, which the driver then calls.
+        The arguments are those of `Counting.add`.
         """
         if not self._on_host and self._outbox.due:
             self._send()

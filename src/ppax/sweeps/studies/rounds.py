@@ -27,7 +27,7 @@ LOST = "repeated by another worker, after a pause here"
 
 
 class TrialBatch(NamedTuple):
-    """Trials of a study that train together: the members (runs) of each trial by its number, and all members in packs.
+    """Trials of a study that train together: the members (runs) of each by trial number, and all members in packs.
 
     A pack is the members that one compiled program can train.
     """

@@ -5,7 +5,7 @@ Discrete: [n]. MultiDiscrete: [sum of nvec], components concatenated. MultiBinar
 
 A component whose mask allows no action takes its first action with probability 1 and contributes 0 to log-probability,
 entropy and KL. A step without any allowed action has weight 0 for the policy: in loss, entropy, KL, ratios and the
-standardisation of advantages. The critic still learns its V, because earlier steps bootstrap from it.
+normalisation of advantages. The critic still learns the value of that step, because earlier steps bootstrap from it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ def _choices(space: spaces.Space) -> tuple[int, ...] | None:
 
 
 def complete(space: spaces.Space, mask: PyTree | None, num_streams: int, name: str = "action_mask") -> PyTree | None:
-    """Return an environment's action mask [B, ...] as a boolean mask in the layout of this module; None for None.
+    """Return an environment's action mask [B, ...] as a boolean mask in the layout of this module; None for no mask.
 
-    A missing or None component allows all actions. The mask of a MultiDiscrete or MultiBinary may also be a tuple with
-    one mask per component, or padded, [B, components, largest number of choices]: entries beyond a component's choices
-    are not read. Raises ConfigError, under `name`, for a wrong shape.
+    `num_streams` is B. Where `mask` is a dict or tuple, an entry that is missing or None allows all actions. The mask
+    of a MultiDiscrete or MultiBinary may also be a tuple with one mask per component, or padded, [B, components,
+    largest number of choices]: entries beyond a component's choices are not read. Raises ConfigError for a wrong shape;
+    its message calls the mask `name`.
     """
     if mask is None:
         return None
@@ -77,7 +78,10 @@ def complete(space: spaces.Space, mask: PyTree | None, num_streams: int, name: s
 
 
 def _given(space: spaces.Space, mask: PyTree | None, num_streams: int, name: str) -> PyTree:
-    """Return the complete mask of one component of the action; where `mask` is None, a mask that allows all actions."""
+    """Return the mask of one entry of a Dict or Tuple action as `complete` does; all True if `mask` is None.
+
+    `space` is the entry's space, and the arguments are those of `complete`.
+    """
     if mask is not None:
         return complete(space, mask, num_streams, name)
     if isinstance(space, spaces.Dict):
@@ -89,13 +93,13 @@ def _given(space: spaces.Space, mask: PyTree | None, num_streams: int, name: str
 
 
 def allows_something(mask: PyTree) -> Array:
-    """Return whether a mask allows any action, [...]; leaves of `mask` are [..., n]."""
+    """Return an array [...], True where a mask allows at least one action; leaves of `mask` are [..., n]."""
     return jnp.stack([leaf.any(axis=-1) for leaf in jax.tree.leaves(mask)]).any(axis=0)
 
 
 def acting(steps: Transition) -> Array | None:
-    """Return a mask, [...], of the rows from which the policy learns; None, without action masks, for all valid rows.
+    """Return a mask [...] of the rows from which the policy learns: valid rows in which some action is allowed.
 
-    These are the valid rows (no autoreset steps) in which some action is allowed.
+    None if `steps` have no action masks: the policy then learns from all valid rows (all but autoreset steps).
     """
     return None if steps.action_mask is None else steps.valid & allows_something(steps.action_mask)

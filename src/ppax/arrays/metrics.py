@@ -89,7 +89,7 @@ class Summary(Mapping[str, Array]):
             return -value if kind == "min" else value
 
     def stored(self, name: str) -> Array:
-        """Return the metric `name` of the summary, [...], as it is stored: without NaN in place of a missing value."""
+        """Return the metric `name` of the summary, [...], as it is stored: MISSING, not NaN, where it has no value."""
         index, kind = _places(self.names, self.reductions)[name]
         if kind not in ("max", "min"):
             return self.means[..., index]
@@ -108,10 +108,11 @@ class Summary(Mapping[str, Array]):
 
 
 def reduced(reduction: str, metrics: Mapping[str, Array]) -> Table:
-    """Return `metrics` as a table in which all have this reduction, one of REDUCTIONS.
+    """Return `metrics` as a table in which each metric has the reduction `reduction`, one of REDUCTIONS.
 
     "std" is followed by the name of the metric of the mean: "std episode_return". A reduction says how a metric is
-    combined over minibatches, players (agents of one environment) and iterations. Raises ConfigError for any other.
+    combined over minibatches, players (agents of one environment) and iterations. Raises ConfigError for an unknown
+    one.
     """
     if reduction.partition(" ")[0] not in REDUCTIONS:
         raise ConfigError(f"reduction = {reduction!r}: must be one of {', '.join(REDUCTIONS)}")
@@ -125,7 +126,7 @@ def renamed(metrics: Mapping[str, Array], name_of: Callable[[str], str]) -> Tabl
 
 
 def reductions_of(metrics: Mapping[str, Array]) -> Reductions:
-    """Return pairs (name, reduction) of the metrics that are no means; () for a plain dict."""
+    """Return pairs (name, reduction) of the metrics with another reduction than the mean; () for a plain dict."""
     return metrics.reductions if isinstance(metrics, Table | Summary) else ()
 
 
@@ -170,15 +171,15 @@ def nothing(like: Summary) -> Summary:
 
 
 def merge(one: Summary, other: Summary) -> Summary:
-    """Return two summaries of the same metrics merged: maxima of `tops`, sums of `means`.
+    """Return two summaries of the same metrics merged into one: the maxima of their `tops`, the sums of their `means`.
 
-    Means must be weighted before, so that their sum is the common mean.
+    To merge means, the caller first multiplies each summary's `means` by its weight, so that the sum is the joint mean.
     """
     return dataclasses.replace(one, means=one.means + other.means, tops=jnp.maximum(one.tops, other.tops))
 
 
 def each(names: Mapping[str, str], *reductions: str) -> np.ndarray:
-    """Return a mask [k] of the metrics of `names` (name -> reduction) that have one of the `reductions`."""
+    """Return a mask [k], True for each of the k metrics in `names` (name -> reduction) with one of `reductions`."""
     return np.array([kind.partition(" ")[0] in reductions for kind in names.values()], bool)
 
 
@@ -196,9 +197,9 @@ def counts_of(kinds: Mapping[str, str]) -> np.ndarray:
 def between(totals: Summary, metrics: Summary) -> Array:
     """Return the term [k] to add to two sums of squared deviations when two sets of episodes are pooled.
 
-    Each sum of deviations is taken from the mean of its own set. The term is the sum, over all episodes, of the squared
-    differences of the set's mean from the common mean; 0 for metrics whose reduction is not "std". `totals` and
-    `metrics` are summaries of the two sets.
+    `totals` and `metrics` are summaries of the two sets, with k columns in `means`. Each sum of deviations is taken
+    from the mean of its set. The term is the sum, over all episodes, of the squared difference between the mean of the
+    episode's set and the mean of both sets together; it is 0 for metrics whose reduction is not "std".
     """
     kinds, every = totals.kinds(), list(totals.kinds())
     spread = each(kinds, "std")
@@ -213,9 +214,9 @@ def between(totals: Summary, metrics: Summary) -> Array:
 
 
 def add_up(totals: Summary, metrics: Summary, accepted: Array) -> Summary:
-    """Return totals of metrics after one more iteration with `metrics`.
+    """Return `totals`, metrics added up over iterations, after one more iteration with the metrics `metrics`.
 
-    An iteration that was discarded (not `accepted`) changes nothing, but sets `grad_norm` to NaN.
+    An iteration that was discarded (`accepted` is False) changes only the metric `grad_norm`, which becomes NaN.
     """
     kinds = totals.kinds()
     forgetting = jnp.where(each(kinds, "last"), 0.0, totals.means)
@@ -230,8 +231,8 @@ def averaged(totals: Summary, num_iterations: int | Array) -> Summary:
     """Return the metrics of `num_iterations` iterations from their totals, as the reduction of each declares.
 
     Means are divided by the number of iterations, metrics per episode by the number of episodes. A standard deviation
-    is the root of squared deviations divided by the number of episodes. Last values and sums stay as they are. A metric
-    per episode is MISSING where no episode finished.
+    is the root of squared deviations divided by the number of episodes. Last values and sums stay as they are. Metrics
+    per episode and standard deviations are MISSING (a constant) where no episode finished.
     """
     kinds = totals.kinds()
     divisor = jnp.where(each(kinds, "per_episode", "std"), totals.means[counts_of(kinds)], num_iterations)

@@ -28,7 +28,7 @@ def to_sequences(tree: Tree, seq_len: int) -> Tree:
 
 
 def to_rows(tree: Tree) -> Tree:
-    """Return the tree with its two leading axes merged: leaves [M, L, ...] become [N, ...]."""
+    """Return the tree with its two leading axes merged: leaves [M, L, ...] become [M * L, ...]."""
     return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
 
 
@@ -46,29 +46,38 @@ def swap_axes(tree: Tree) -> Tree:
 
 
 def where_rows(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
-    """Return rows of `yes` where `mask` [...] is True, else of `no`; leaves of both trees are [..., any]."""
+    """Return the rows of `yes` where `mask` is True, and of `no` elsewhere.
+
+    Leaves of `yes` and of `no` begin with the axes of `mask`.
+    """
     return jax.tree.map(lambda a, b: jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - mask.ndim)), a, b), yes, no)
 
 
 def zero_rows(valid: Array, tree: PyTree) -> PyTree:
-    """Return `tree` with zeros in the rows that are not `valid`, so that NaN there cannot spread."""
+    """Return `tree` with zeros where `valid` is False, so that NaN in invalid rows cannot spread.
+
+    Leaves of `tree` begin with the axes of `valid`.
+    """
     return where_rows(valid, tree, jax.tree.map(lambda x: jnp.zeros((), x.dtype), tree))
 
 
 def masked_mean(x: Array, valid: Array) -> Array:
-    """Return the mean of `x` over the rows where `valid`, []; 0 if there is none."""
+    """Return the mean [] of `x` over the rows where `valid` is True; 0 if there are none."""
     count = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
     return jnp.where(valid, x, 0.0).sum() / count
 
 
 def masked_means(columns: Sequence[Array], valid: Array) -> Array:
-    """Return the means of k columns over the rows where `valid`, [k], in one pass; 0 if there is none."""
+    """Return the mean of each of k columns over the rows where `valid` is True, [k], in one pass; 0 if there are none.
+
+    Each column is an array with the shape of `valid`.
+    """
     rows = jnp.where(valid[None], jnp.stack([x.astype(jnp.float32) for x in columns]), 0.0)
     return rows.sum(tuple(range(1, rows.ndim))) / jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
 
 
 def masked_std(x: Array, valid: Array) -> Array:
-    """Return the population standard deviation of `x` over the rows where `valid`, []; 0 if there is none."""
+    """Return the population standard deviation [] of `x` over the rows where `valid` is True; 0 if there are none."""
     centred = jnp.where(valid, x - masked_mean(x, valid), 0.0)
     return jnp.sqrt(masked_mean(centred**2, valid))
 
@@ -76,7 +85,7 @@ def masked_std(x: Array, valid: Array) -> Array:
 def discounted_sum(x: Array, discount: Scalar, ended: Array) -> Array:
     """Return the sums y_t = x_t + discount_t (1 - ended_t) y_{t+1} of one stream, [T]; `discount` is [] or [T].
 
-    After the last step y is 0. Sequential on a CPU, parallel on accelerators (devices/platforms.py).
+    After the last step y is 0. The sums are computed in T steps on a CPU, in log T rounds on accelerators.
     """
     discounts = jnp.broadcast_to(jnp.asarray(discount, x.dtype), x.shape)
     return (parallel_sum if rules().parallel_scans else sequential_sum)(x, discounts, ended)
@@ -97,9 +106,9 @@ def sequential_sum(x: Array, discounts: Array, ended: Array) -> Array:
 def parallel_sum(x: Array, discounts: Array, ended: Array) -> Array:
     """Return the sums y_t = x_t + discount_t (1 - ended_t) y_{t+1} of one stream, [T], by an associative scan.
 
-    The scan takes log T rounds. Its elements stand for intervals of steps: (sum of the interval's rewards up to its
-    first end of an episode, product of its discounts, whether an episode ends in it); two neighbouring intervals join
-    to one.
+    The scan takes log T rounds. Each of its elements stands for an interval of steps: (discounted sum of the interval's
+    x up to the first end of an episode, product of the discounts, whether an episode ends in the interval). Two
+    neighbouring intervals are joined to one.
     """
 
     def join(late: tuple[Array, Array, Array], early: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:

@@ -1,7 +1,8 @@
 """Conversion of a run's weights and statistics for a warm start with other observations or actions.
 
-Weights of new numbers of an observation are 0, so that the policy acts as before until it learns to use them. A new
-discrete action has the mean of the old logits, minus a constant: its probability is bounded in every state.
+Numbers of an observation that the other run did not have get weight 0, so that the policy acts as before until it
+learns to use them. The logit of a new discrete action is the mean of the old actions' logits, minus a constant, which
+bounds the probability of new actions in every state.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ Arrays = dict[str, np.ndarray]  # of a learner, by dotted name
 
 
 class Origin(NamedTuple):
-    """Origin of the numbers of one entry (array) of an observation: an entry of the other run's observation."""
+    """Origin of one entry (array) of this run's observation: which numbers of which entry of the other run's it has.
+
+    `entry` is the name of the other run's entry; `places` [size] is the index in that entry, flattened, of each number
+    of this run's entry, or -1 for a new number. `whole` is True if the other run's entry is taken in its shape,
+    unchanged.
+    """
 
     entry: str | None  # name of the other run's entry; None: all numbers are new
     places: np.ndarray  # [size] place in the other run's entry, flattened; -1: a new number
@@ -40,7 +46,10 @@ class Origin(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """Arrays of another run's learner, changed to fit the spaces of this run."""
+    """Arrays of another run's learner, changed to fit the spaces of this run.
+
+    `fresh` has the names of arrays that keep this run's initial values, and `text` says what is taken and what is new.
+    """
 
     arrays: Arrays
     fresh: frozenset[str]  # names of arrays that keep the initial values of this run: encoders of new images
@@ -48,7 +57,7 @@ class Changed(NamedTuple):
 
 
 def require_changeable(agent: Agent, settings: InitFrom, groups: Mapping[str, LearnerState]) -> None:
-    """Raise ConfigError where a warm start with other observations or actions is impossible.
+    """Raise ConfigError where a warm start with other observations or actions is impossible for this agent.
 
     `groups` are this run's learners by group.
     """
@@ -77,9 +86,9 @@ def change_spaces(
 ) -> Changed:
     """Return the `arrays` of another run's learner in the shapes of `learner`, as `settings` say.
 
-    `learner` may consist of shapes. `spec` describes the policy of the other run; None for a TrainState. The other
-    run's arrays stay as they are. Raises ConfigError where `settings` do not fit the spaces, or the network does not
-    support it.
+    Shapes in place of the arrays of `learner` suffice. `spec` describes the policy of the other run; None if that run
+    is given as a TrainState, which has no description. `arrays` itself is not changed. Raises ConfigError where
+    `settings` do not fit the spaces, or where the network cannot be changed.
     """
     network: Composed = agent.learners(1)[0][0].network
     changed, fresh, texts = dict(arrays), set[str](), list[str]()
@@ -106,8 +115,8 @@ def change_spaces(
 def read_origins(items: Sequence[str], here: Mapping[str, Entry], there: Mapping[str, Entry]) -> dict[str, Origin]:
     """Return the origin of each entry of an observation, by name, from the items of `init_from.observations`.
 
-    `here` and `there` are the entries of this run's observation and of the other run's, by name. Raises ConfigError
-    where the items do not fit them.
+    An item is a text such as "position=0:4" or "goal=new". `here` and `there` are the entries of this run's observation
+    and of the other run's, by name. Raises ConfigError where the items do not fit them.
     """
     single = list(here) == ["obs"]
     pieces: dict[str, list[str]] = {}
@@ -133,9 +142,10 @@ def read_origins(items: Sequence[str], here: Mapping[str, Entry], there: Mapping
 
 
 def _origin(entry: Entry, pieces: list[str] | None, there: Mapping[str, Entry]) -> Origin:
-    """Return the origin of one entry of an observation from its pieces of text, such as ["0:4", "new"].
+    """Return the origin of one entry of an observation, as pieces of text such as ["0:4", "new"] describe it.
 
-    Without pieces (None) it is the other run's entry of the same name.
+    If `pieces` is None, the origin is the other run's entry of the same name. `there` are the other run's entries by
+    name.
     """
     size = math.prod(entry.shape)
     if pieces == ["new"]:
@@ -164,10 +174,10 @@ def _origin(entry: Entry, pieces: list[str] | None, there: Mapping[str, Entry]) 
 
 
 def read_pieces(field: str, pieces: Sequence[str], old: int, new: int) -> np.ndarray:
-    """Return [new] indices: for each of `new` numbers its place among `old` numbers, or -1 if it is not among them.
+    """Return [new] indices: for each of `new` numbers its index among `old` numbers, or -1 if it is not among them.
 
-    They come from pieces of text such as "0:4" and "new". `field` is the option's name in the ConfigError for pieces
-    that do not fit.
+    `pieces` are texts such as "0:4" (the old numbers 0 to 3) and "new" (one number that is not among the old ones).
+    Raises ConfigError, with the option's name `field`, for pieces that do not fit.
     """
     index: list[int] = []
     for piece in pieces:
@@ -203,9 +213,10 @@ def _entries_of(network: Composed) -> dict[str, Entry]:
 
 
 def _entries_there(network: Composed, arrays: Arrays, spec: PolicySpec | None) -> dict[str, Entry]:
-    """Return the entries of the other run's observation, by name; without `spec`, from its first layer's size.
+    """Return the entries of the other run's observation, by name.
 
-    Raises ConfigError where that size does not suffice.
+    Without `spec` (None) they are inferred from the size of the first layer in `arrays`: a single entry, "obs". Raises
+    ConfigError where this is impossible.
     """
     if spec is not None:
         return {entry.name: entry for entry in entries(spec.observation_space)}
@@ -226,7 +237,10 @@ def _entries_there(network: Composed, arrays: Arrays, spec: PolicySpec | None) -
 def _visible(
     network: Composed, name: str, there: Mapping[str, Entry], spec: PolicySpec | None
 ) -> tuple[EntryReader, ...]:
-    """Return the encoders that actor or critic (`name`) had in the other run, if its network was like `network`."""
+    """Return the encoders that actor or critic (`name`) of the other run had, assuming a network like `network`.
+
+    `there` are the entries of that run's observation by name, and `spec` describes its policy, if known.
+    """
     available = tuple(there.values())
     if spec is not None:
         chosen = spec.config.get("agent", {}).get("network", {}).get(f"{name}_obs") or ()
@@ -246,9 +260,10 @@ def _change_torso(
     origins: Mapping[str, Origin],
     before: tuple[EntryReader, ...],
 ) -> set[str]:
-    """Change the first layer of actor or critic (`name`) in `arrays`, and the names of its encoders' arrays.
+    """Change `arrays` so that the first layer and the encoders of actor or critic (`name`) fit this run's observation.
 
-    `before` are the encoders of the other run. Returns the names of the arrays of new encoders.
+    Arrays of encoders get the names of this run's encoders. `before` are the encoders of the other run. Returns the
+    names of the arrays of new encoders, which are not in `arrays`.
     """
     path, size_in = f"params.{name}.0.kernel", sum(reader.size() for reader in torso.readers)
     if not torso.hidden:
@@ -295,7 +310,11 @@ def _change_torso(
 
 
 def _origin_of_reader(reader: EntryReader, origins: Mapping[str, Origin]) -> Origin:
-    """Return the origin of what an encoder reads; ConfigError where it is not flat and what it reads has changed."""
+    """Return the origin of the entry that an encoder reads.
+
+    Raises ConfigError if the entry has changed and the encoder is not flat: only a flat one has weights of single
+    numbers.
+    """
     found = [origins[entry.name] for entry in reader.entries]
     if isinstance(reader.encoder, Flat):
         return found[0]
@@ -313,11 +332,11 @@ def _origin_of_reader(reader: EntryReader, origins: Mapping[str, Origin]) -> Ori
 def _change_statistics(
     arrays: Arrays, before: Arrays, stats: Any, origins: Mapping[str, Origin], there: Mapping[str, Entry]
 ) -> None:
-    """Change the statistics of observations in `arrays`: those of new numbers are mean 0 and variance 1.
+    """Change the statistics of observations in `arrays` to fit this run; new numbers have mean 0 and variance 1.
 
-    `before` are the unchanged arrays, and `there` the entries of the other run's observation; `stats` are this run's
-    statistics or their shapes. Numbers of one array have one count, which new ones take over; a new entry begins with
-    count 0.
+    `before` are the arrays as they were, and `there` the entries of the other run's observation; `stats` are this run's
+    statistics or their shapes. Numbers of one array share one count of observations. New numbers in an array with old
+    ones take over its count; an array of new numbers alone begins with count 0.
     """
     if stats is None or not any(name.startswith("obs_stats.") for name in before):
         return  # one of the runs does not normalise, which the comparison reports
@@ -362,7 +381,10 @@ def _fields(node: Any) -> list[tuple[str, tuple[int, ...], Any]]:
 
 
 def _change_actions(arrays: Arrays, network: Composed, settings: InitFrom) -> str:
-    """Change the last layer of the policy in `arrays` for other actions; return as text which are taken and new."""
+    """Change the last layer of the policy in `arrays` for other actions, and return a text on the change.
+
+    The text counts the actions that are taken over, new and dropped.
+    """
     head: Head = network.head
     kernel, bias = arrays.get("params.policy.kernel"), arrays.get("params.policy.bias")
     if kernel is None or bias is None:
@@ -419,7 +441,7 @@ def _share(probability: float, old: int, new: int) -> float:
 
 
 def _take(x: np.ndarray, index: np.ndarray, axis: int, fill: Any) -> np.ndarray:
-    """Return the entries `index` of `x` along an axis, with `fill` where the index is negative."""
+    """Return the entries of `x` at the indices `index` along an axis, with `fill` where an index is negative."""
     shape = [1] * x.ndim
     shape[axis] = len(index)
     chosen = np.take(x, np.maximum(index, 0), axis)

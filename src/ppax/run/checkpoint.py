@@ -165,8 +165,8 @@ def read_arrays(path: Path, run_id: str | None = None, limit: int | None = None)
 def _state(path: Path, like: TrainState, manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> TrainState:
     """Return the state with the structure of `like`, made from the arrays and the manifest of the checkpoint at `path`.
 
-    Raises CheckpointError where they do not fit, DamagedCheckpoint where they are of another iteration than the
-    manifest.
+    Raises CheckpointError if the arrays do not fit `like`, DamagedCheckpoint if their iteration differs from the
+    manifest's.
     """
     problems = state_arrays.array_differences(state_arrays.expected_arrays(like), arrays)
     if manifest.get("num_steps") != like.num_steps:

@@ -88,8 +88,8 @@ class HitsLowerBound(_OnMetric):
 class _Patient(_OnMetric):
     """Base class of stop conditions that are met after `patience` consecutive log rows that count.
 
-    `_continues` compares a row's value of the metric with a reference value, and says whether the row counts. A row
-    that does not count starts the count anew at 0, and its value becomes the reference.
+    The method `_continues` says by a row's value of the metric and a reference value whether the row counts. A row that
+    does not count sets the number of rows back to 0, and its value becomes the reference.
     """
 
     patience: int
@@ -194,7 +194,7 @@ class _Combined(ABC):
 
     @abstractmethod
     def _is_met(self, parts: Iterable[bool]) -> bool:
-        """Return True if the combination is met; `parts` says of each of its conditions whether that one is met."""
+        """Return True if the combination is met; `parts` says for each of its conditions if that one is met."""
 
 
 class And(_Combined):
@@ -227,10 +227,10 @@ MODES = ("max", "min")
 class KeepBest:
     """Callback that keeps a copy of the learner at the row with the best value of metric `key`; it never ends a run.
 
-    `key` is the metric's name, or a function of a log row that returns a number, NaN for a row that does not count, or
-    the import path of such a function. `mode` says which value is best, "max" or "min". The metrics of a row cover the
-    iterations since the row before, so most of them come from slightly older policies than the one kept. When the
-    rows of another run begin, whose iterations start anew, the policy kept so far is dropped.
+    `key` is the metric's name, or a function of a log row that returns a number (NaN for a row to skip), or the import
+    path of such a function. `mode` says which value is best, "max" or "min". The metrics of a row cover the iterations
+    since the row before, so most of them come from slightly older policies than the one kept. If the callback is used
+    in a second run, whose iterations begin anew, it drops the policy of the first one.
     """
 
     def __init__(self, key: str | Callable[[Row], float], mode: str = "max"):
@@ -281,7 +281,7 @@ class KeepBest:
         return before
 
     def keep(self, policy: TrainState, row: Row, value: float) -> None:
-        """Keep `policy`, its log row and the value in comparison as the best so far.
+        """Keep `policy` as the best so far, with its log row and `value`, the number by which rows are compared.
 
         `policy` has NumPy arrays, and no environments and keys.
         """
@@ -289,12 +289,15 @@ class KeepBest:
 
 
 def _name_of(score: Any) -> str:
-    """Return the name of a metric, or the name by which files know a function: its import path, if it has one."""
+    """Return the name of `score`, a metric's name or a function of a log row, as files have it.
+
+    For a function it is the import path, or the function's own name if it cannot be imported.
+    """
     return score if isinstance(score, str) else imports.import_path(score) or str(getattr(score, "__qualname__", score))
 
 
 class _UnknownRow(dict[str, float]):
-    """Log row that has the value NaN for every name, and keeps the names that were read."""
+    """Log row that has the value NaN for every name, and remembers as its keys the names that were read."""
 
     def __missing__(self, name: str) -> float:
         self[name] = math.nan
@@ -341,14 +344,14 @@ class CallbackCondition:
 
 
 class Callbacks(NamedTuple):
-    """Callbacks of a run: loggers, and conditions in the order in which they are updated."""
+    """Callbacks of a run: loggers, and stop conditions in the order in which they are updated."""
 
     loggers: list[Logger]
     conditions: list[StopCondition]
 
 
 def sort_callbacks(callbacks: Iterable[object]) -> Callbacks:
-    """Return the callbacks passed to `fit` as loggers and conditions; ConfigError for other objects."""
+    """Return the callbacks passed to `fit` as loggers and stop conditions; ConfigError for other objects."""
     if not isinstance(callbacks, Iterable):
         raise ConfigError(f"callbacks = {callbacks!r}: must be a list; write callbacks=[...]. Each {FORMS}")
     sorted_ = Callbacks([], [])
@@ -413,7 +416,7 @@ def _own(path: str) -> StopCondition:
 
 
 class _Parser:
-    """Recursive-descent parser of stop conditions: each method takes its tokens and returns what they describe."""
+    """Recursive-descent parser of stop conditions: each method takes tokens and returns what these describe."""
 
     def __init__(self, text: str):
         self.text = text

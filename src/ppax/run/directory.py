@@ -68,7 +68,7 @@ class SweepName(NamedTuple):
 
     @property
     def group(self) -> str:
-        """Text that names this sweep alone, of letters, digits, points, dashes and underscores; "" for no sweep."""
+        """Text that identifies this sweep, of letters, digits, points, dashes and underscores; "" for no sweep."""
         return f"{re.sub(r'[^A-Za-z0-9_.-]', '_', self.name)[:LONGEST]}-{self.id}" if self.id else ""
 
     def write(self, path: Path) -> None:
@@ -190,9 +190,9 @@ class RunDirectory:
         self._write_about(about | {"starts": starts[:1] + starts[1:][-STARTS:]})
 
     def lengthen(self, before: int, after: int) -> dict[str, Any]:
-        """Write the new length `after` to the run file, and return a record of the change.
+        """Write the new length `after` to the run file, and return a record of the change for about.json.
 
-        Both lengths are `total_steps`. If they are the same, nothing is written, and the record is {}.
+        Both lengths are values of `total_steps`. If they are the same, nothing is written, and the record is {}.
         """
         if before == after:
             return {}
@@ -244,7 +244,7 @@ class RunDirectory:
 
 
 def require_named(run_dir: object, overwrite: bool) -> None:
-    """Raise ConfigError for `overwrite` without a run directory."""
+    """Raise ConfigError if `overwrite` is set and `run_dir` is None."""
     if overwrite and run_dir is None:
         raise ConfigError(
             "overwrite: a run without a named directory replaces none; leave it out, or name one: --run-dir runs/mine "
@@ -311,7 +311,7 @@ def refuse_unusual(path: Path) -> None:
 
 
 def _first_free(paths: Path | Iterable[Path]) -> Path:
-    """Return the directory for a new run: `paths` if it is one path, else the first path that does not exist yet.
+    """Return the directory for a new run: `paths` if it is one path, else the first of them that does not exist yet.
 
     The directory is created if it is missing. Raises FileExistsError if all of several paths exist.
     """
@@ -335,9 +335,9 @@ class Earlier(NamedTuple):
 
 
 def require_vacant(path: Path, overwrite: bool, remains: Sequence[str]) -> Earlier | None:
-    """Return the run or sweep in the directory `path` that a new one may take the place of; None if it holds none.
+    """Return the run or sweep in the directory `path` that a new one may replace; None if there is none.
 
-    Writes nothing. Raises ConfigError where what it holds must stay, by the rules of `RunDirectory.vacant`.
+    Writes nothing. Raises ConfigError where what the directory holds must stay, by the rules of `RunDirectory.vacant`.
     """
     if (path / SWEEP_FILE).exists():
         kind, file, recorded = "a sweep", SWEEP_FILE, (path / RECORD).is_file()
@@ -379,7 +379,7 @@ def _what_next(path: Path) -> str:
 
 
 def _trained(run: Path) -> bool:
-    """Return True if the run directory `run` holds what was trained.
+    """Return True if the run directory `run` holds a result of training.
 
     That is a checkpoint or best policy of iteration 1 or later, or a record that the run ended at such an iteration.
     """
@@ -420,7 +420,7 @@ def _names_aside(path: Path) -> Iterator[Path]:
 def _require_movable(path: Path) -> None:
     """Raise ConfigError for a directory that must not be renamed.
 
-    It must not if it is a link, has the current directory inside, belongs to another user, or holds further runs.
+    These are links, and directories that contain the current directory, belong to another user, or hold further runs.
     """
     there = Path(os.path.realpath(path))
     inside = (one for one in path.iterdir() if one.is_dir() and one.name != MEMBERS)
@@ -467,7 +467,7 @@ def read_end(path: Path) -> dict[str, Any]:
 def read_evaluation(path: Path, iteration: int | None = None) -> dict[str, Any]:
     """Return the content of evaluation.json in a run directory; {} where it is missing, damaged, or of another policy.
 
-    It counts if it evaluates the policy after `iteration` iterations of this run (None: of the newest policy).
+    The policy must be that of this run after `iteration` iterations (None: the run's newest policy).
     """
     found = untrusted.read_table(path / EVALUATION, TABLE_LIMIT)
     if iteration is None:

@@ -1,4 +1,4 @@
-"""Dry run: the checks of a run, its resolved settings and what it would take; compiles nothing, writes nothing."""
+"""Dry run: the checks of a run, its resolved settings, and the size of its training; compiles and writes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ppax.storage.paths import to_directory
 
 
 class Demand(NamedTuple):
-    """Sizes of one run's training: iterations, steps, streams, gradient steps, parameters and least memory.
+    """Sizes of one run's training: iterations, steps, streams, gradient steps, weights, and least memory.
 
     A stream is one agent in one environment.
     """

@@ -1,7 +1,7 @@
-"""Evaluation during training, at intervals, on its own environments and keys, logged as columns of the log rows.
+"""Evaluation during training, at intervals, in environments and with random keys apart from those of training.
 
-A row without an evaluation has NaN in these columns, as `episode_return` has where no episode ended. Stop conditions
-and the best policy skip NaN, so that an evaluation counts once.
+Its results are columns of the log rows. A row without an evaluation has NaN in these columns, as `episode_return` has
+where no episode ended. Stop conditions and the best policy skip NaN, so that an evaluation counts once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ class Evaluations:
         return self._every is not None and (iteration % self._every == 0 or iteration == self._total)
 
     def learn(self, rows: Iterable[Row]) -> None:
-        """Read from log rows whether an episode has ended in training; from then on evaluations may play long ones."""
+        """Note, from log rows, whether an episode has ended by itself in training.
+
+        From then on evaluations cut episodes only after a large number of steps: these episodes will end by themselves.
+        """
         if self._every is not None and self._ended is None and any(has_ended(row, self._period) for row in rows):
             self._ended = True
 
@@ -90,9 +93,9 @@ class Evaluations:
 
 
 def _require_copies(env: Env) -> None:
-    """Raise ConfigError for an environment that cannot be copied: evaluations need other environments than training.
+    """Raise ConfigError for an environment that cannot be copied, since evaluations need environments of their own.
 
-    An evaluation in the environment of training would end training's episodes.
+    An evaluation in the environments of training would end training's episodes.
     """
     if not backend_of(env).copyable:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Faults of a run: where its first number that is not finite appeared, and the loss of another process."""
+"""Faults that end a run: where its first number that is not finite appeared, and the loss of another process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOST = (
 
 @contextlib.contextmanager
 def lost_processes() -> Iterator[None]:
-    """Context that raises ProcessLost in place of JAX's error in a program whose other processes are gone.
+    """Context that raises ProcessLost in place of JAX's error if another process of the program is gone.
 
     In a run of one process, JAX's errors pass unchanged.
     """
@@ -52,11 +52,11 @@ def lost_processes() -> Iterator[None]:
 
 
 def locate(agent: Agent, env: Env, state: TrainState, total_iterations: int) -> str:
-    """Return in words where the rollout collected from `state` has its first non-finite number.
+    """Return a text on where the rollout collected from `state` has its first non-finite number.
 
-    The words name field, environment and step. If the rollout is finite, they say that the number comes from the
-    network. Collects the rollout again, which compiles. With `jax_debug_nans` the iteration is repeated operation by
-    operation, and JAX raises FloatingPointError at the first one whose result is NaN.
+    The text names field, environment and step. If the rollout is finite, the text says that the number comes from the
+    network. The rollout is collected again, which compiles. With `jax_debug_nans` the iteration is repeated operation
+    by operation, and JAX raises FloatingPointError at the first one whose result is NaN.
     """
     if jax.config.jax_debug_nans or jax.config.jax_debug_infs:  # type: ignore[attr-defined]
         with jax.disable_jit():
@@ -82,7 +82,7 @@ def locate(agent: Agent, env: Env, state: TrainState, total_iterations: int) -> 
 
 
 def check_line(env: Env) -> str:
-    """Return words with the command, or the call in Python, that checks the environment of a run."""
+    """Return a text with the command, or the call in Python, by which the user can check the environment of a run."""
     settings = env.settings
     if not settings.by_name:
         return "`ppax.check_env(env)` in Python checks the environment"

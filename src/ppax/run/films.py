@@ -1,4 +1,4 @@
-"""Films: a policy plays whole episodes, and their frames become a video file, after training or at intervals in it."""
+"""Films: a policy plays whole episodes, whose frames become a video file, after training or at intervals during it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ from ppax.training.loop import make_key
 
 
 class Film(NamedTuple):
-    """Video file of played episodes: its path, and the returns and lengths of the episodes."""
+    """Video file of played episodes: its path, and the returns and lengths of the episodes.
+
+    `finished` is False if the last episode had not ended after the largest number of steps. `names` are those of the
+    agents, () for a single agent.
+    """
 
     path: Path
     frames: int  # one for every state, first and final ones included
@@ -72,11 +76,12 @@ def film(
     `path` ends in .gif or .mp4. `source` is a run of `fit` or `resume`, a run directory, a bundle, or a policy, which
     needs `env`; without `env` a run, run directory or bundle plays in the environment of its evaluations: with its
     `eval.env_params`, at the end of its schedule. `env_params`, such as {"gravity": 15.0}, have priority over the
-    parameters of either. `best` plays the best policy by `best.metric`, `step` the checkpoint of a run directory after
-    so many environment steps, as in `ppax.load`. Needs the extra `video`. The environment draws itself: a compiled one
-    by `render(state)`, one on the host with `render_mode="rgb_array"`.
+    parameters of that environment or of `env`. With `best` the best policy by `best.metric` plays, with `step` the
+    checkpoint of a run directory after so many environment steps, as in `ppax.load`. Needs the extra `video`. Pictures
+    come from the environment: from `render(state)` of a compiled one, with `render_mode="rgb_array"` on the host.
 
-    Raises ConfigError, and writes nothing, where it cannot be drawn; ImportError where the encoder is not installed.
+    Raises ConfigError, and writes nothing, if the environment gives no pictures; ImportError if the video encoder is
+    not installed.
     """
     target = to_path(path, "path")
     for name, value in {"episodes": episodes, "max_steps": max_steps}.items():
@@ -128,7 +133,11 @@ def _player(
 
 
 class RenderedEpisodes(NamedTuple):
-    """Rendered episodes: the frames of all, one after the other, and the returns of all agents."""
+    """Rendered episodes: the frames of all, one after the other, and the returns and lengths of the episodes.
+
+    `finished` is False if the last episode had not ended when the limit of steps or seconds was reached. `names` are
+    those of the agents, () for a single agent.
+    """
 
     frames: list[np.ndarray]  # [H, W, 3] each; one for every state, first and final ones included
     returns: np.ndarray  # [episodes, A]
@@ -216,14 +225,17 @@ class FilmRecorder:
             self._films = iteration // self._every
 
     def wanted(self, iteration: int) -> bool:
-        """Return True if a film is due after `iteration` iterations: `film.every` have passed since the last."""
+        """Return True if a film is due after `iteration` iterations.
+
+        It is due if the last film was made before the latest multiple of `film.every` iterations.
+        """
         return self._every is not None and iteration // self._every > self._films
 
     def due(self, state: TrainState, run_dir: Path | None) -> Artifact | None:
         """Record a film of the policy in `state` into `run_dir`, if one is due, and return its file; else return None.
 
-        A film is due if none was made since the latest multiple of `film.every` iterations. If it fails, a warning says
-        why, None is returned, and no more films are made.
+        A film is due if the last one was made before the latest multiple of `film.every` iterations. If recording
+        fails, a warning says why, None is returned, and no more films are made.
         """
         iteration = int(state.iteration)
         if self._every is None or run_dir is None or not self.wanted(iteration):
@@ -257,7 +269,7 @@ FORMATS = (".gif", ".mp4")
 
 
 def require_video(path: Path) -> None:
-    """Raise ConfigError for a format other than .gif and .mp4, ImportError where its encoder is not installed."""
+    """Raise ConfigError if `path` ends in neither .gif nor .mp4, ImportError if the format's encoder is missing."""
     if path.suffix not in FORMATS:
         raise ConfigError(f"{path}: write a video as .gif or .mp4; nearest valid value: {path.with_suffix('.gif')}")
     try:
@@ -272,8 +284,8 @@ def require_video(path: Path) -> None:
 def write_video(path: Path, frames: Iterable[np.ndarray], frames_per_second: float) -> int:
     """Write frames, uint8 [H, W, 3] and all of one size, as a video, and return their number.
 
-    The suffix of `path` chooses the format, .gif or .mp4; ConfigError for another one, ImportError where its encoder is
-    not installed.
+    `path` ends in .gif or .mp4, which chooses the format. Raises ConfigError for another ending, ImportError if the
+    format's encoder is not installed.
     """
     require_video(path)
     pictures = list(frames)

@@ -283,7 +283,7 @@ def _signals(directory: RunDirectory | None) -> Sequence[signal.Signals]:
 
 
 def _own_share(run: Run, run_dir: Any, callbacks: Sequence[Any]) -> tuple[Run, Any, Sequence[Any]]:
-    """Return the settings, directory and callbacks of this process.
+    """Return the settings, directory and callbacks with which this process takes part in the run.
 
     Of several processes that train one run, only the leader has a directory and callbacks; the others have None and ().
     """

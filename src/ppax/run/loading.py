@@ -72,8 +72,8 @@ def load(
 def env_of_bundle(path: Path, policy: Policy, call: str = python_objects.EVALUATE) -> Env:
     """Return the environment of the run that trained the policy of the bundle `path`, as its evaluations use it.
 
-    Raises ConfigError, with the `call` to write in Python, where the bundle cannot name it, and Untrusted where it
-    needs code that the user does not trust.
+    Raises ConfigError, with the Python `call` to use instead, where the bundle cannot name the environment, and
+    Untrusted where the environment needs code that the user does not trust.
     """
     run_config = dict(policy.spec.config)
     if run_config.get("env") in (None, "", "own"):  # exported from a run without a directory
@@ -105,8 +105,8 @@ def _from_run(path: Path, best: bool, step: int | None, agent: Agent | None, env
 def _acting_learner(path: Path, best: bool, step: int | None, agent: Any, spec: PolicySpec) -> tuple[PyTree, Source]:
     """Return the part of a learner that acting needs, and the checkpoint that it comes from.
 
-    The checkpoint is the one after `step` environment steps, else the best policy with `best`, else the newest intact
-    one. Raises ConfigError or CheckpointError where there is none.
+    The checkpoint is the one after `step` environment steps; if `step` is None, the best policy with `best`, and the
+    newest intact checkpoint without. Raises ConfigError or CheckpointError where there is none.
     """
     base = agent if agent.pool is None else agent.agent
     init = jax.eval_shape(lambda key: base.init(spec.observation_space, key), jax.random.key(0))
@@ -131,10 +131,10 @@ def _acting_learner(path: Path, best: bool, step: int | None, agent: Any, spec: 
 
 
 def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
-    """Return the learner's part that acting reads, from the arrays of a checkpoint; `like` has its structure.
+    """Return the part of a learner that acting reads, from the arrays of a checkpoint; `like` has its structure.
 
-    Raises CheckpointError where they do not fit, DamagedCheckpoint where they are not finite. `path`, the checkpoint's,
-    is for messages.
+    Raises CheckpointError where the arrays do not fit `like`, DamagedCheckpoint where they are not finite. `path` is
+    the checkpoint's path, for messages.
     """
     place = 1 if isinstance(like, dict) else 0  # of the field in a name, behind that of the group
     learner = checkpoint.learner_arrays(arrays)
@@ -152,8 +152,8 @@ def acting_arrays(path: Path, like: PyTree, arrays: dict[str, np.ndarray]) -> Py
 def load_chosen(run_dir: Path, agent: Agent, env: Env, run: Run, best: bool, step: int | None) -> TrainState:
     """Return the newest training state of a run; with `best` that of its best policy, with `step` that at this step.
 
-    `step` counts environment steps. Raises ConfigError where there is no such state. The best policy is a state without
-    environments and random keys.
+    `step` counts environment steps. Raises ConfigError where there is no such state. The state of the best policy has
+    no environments and random keys.
     """
     if best and step is not None:
         raise ConfigError(f"--best and --step {step}: choose one of them")
@@ -187,9 +187,9 @@ class SavedState(NamedTuple):
 
 
 def checkpoints(run: str | Path | TrainedRun) -> list[SavedState]:
-    """Return what a run directory holds, in the order of steps: checkpoints (`log.keep` of them) and the best policy.
+    """Return the checkpoints of a run directory (`log.keep` of them) and its best policy, in the order of steps.
 
-    A damaged one is left out. Raises ConfigError where there is no run directory.
+    Damaged ones are left out. Raises ConfigError where there is no run directory.
     """
     path = run.run_dir if isinstance(run, TrainedRun) else to_path(run, "run")
     if path is None:
@@ -220,7 +220,7 @@ def _saved(path: Path, rows: dict[int, Row], metric: str, best: bool) -> SavedSt
 
 
 def find_step(run_dir: Path, step: int) -> SavedState:
-    """Return the checkpoint of a run after `step` environment steps.
+    """Return the checkpoint or best policy of a run after `step` environment steps.
 
     Raises ConfigError, with the nearest step, if there is none.
     """

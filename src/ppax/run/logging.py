@@ -28,7 +28,7 @@ SCORES = ("episode_return", "eval_return")  # columns of the policy's row that i
 
 
 class RunLoggers:
-    """Context with the open loggers of a run; passes log rows and files (films, policies) to them.
+    """Open loggers of a run, to which log rows and files (films, policies) are passed; a context manager.
 
     The log files of a resumed run keep the rows up to the iteration at which it goes on.
     """
@@ -63,7 +63,7 @@ class RunLoggers:
 
     @property
     def seconds(self) -> float:
-        """Training time of the run before this start, in seconds; 0 for a new run."""
+        """Training time of the run before it was last started or resumed, in seconds; 0 for a new run."""
         return self._seconds
 
     def log(self, row: Row) -> None:
@@ -75,7 +75,7 @@ class RunLoggers:
                 self._remove(name, error)
 
     def store(self, artifact: Artifact | None) -> None:
-        """Hand the files of `artifact` (None: there are none) to the loggers that store their kind.
+        """Pass the files of `artifact` (None: no files) to the loggers that store files of this kind, such as films.
 
         A logger that fails is removed, with a warning, and training goes on.
         """
@@ -89,9 +89,9 @@ class RunLoggers:
                 self._remove(name, error)
 
     def store_policy(self, run: TrainedRun) -> None:
-        """Export last and best policy of `run` for the loggers that store policies; warn if that fails.
+        """Export the last and the best policy of `run`, and pass their files to the loggers that store policies.
 
-        Without such a logger, or without a run directory, nothing is exported.
+        Without such a logger, or without a run directory, nothing is exported. Warns if the export fails.
         """
         if run.run_dir is None or not any("policy" in part.stores for _, part in self._files.values()):
             return
@@ -140,7 +140,10 @@ def _close(name: str, logger: Logger) -> None:
 
 
 def logged_run(agent: Agent, env: Env, run: Run, path: Path | None, state: TrainState) -> LoggedRun:
-    """Return the description of a run for its loggers, from its directory `path`, or, if None, from the objects."""
+    """Return the description of a run for its loggers, from its directory `path`, or, if None, from its objects.
+
+    The objects are the arguments agent, environment, settings and state.
+    """
     run_config = configs.describe_run(agent, env, run) if path is None else configs.read(path / RUN_FILE)
     name = (env.name or type(env).__name__) if path is None else path.name or path.resolve().name
     sweep = SweepName() if path is None or path.parent.name != MEMBERS else name_of_sweep(path.parent.parent)
@@ -179,16 +182,17 @@ def row_intervals(run: Run, total_iterations: int, steps: int) -> tuple[int, int
 
 
 def next_row(done: int, intervals: tuple[int, int], next_evaluation: int) -> int:
-    """Return the iteration of the first log row after `done`; rows come at log intervals, checkpoints and evaluations.
+    """Return the iteration of the first log row after iteration `done`.
 
-    `intervals` are the iterations between rows and between checkpoints. `next_evaluation` is the iteration of the next
-    evaluation or, without one, the run's last: no row is later.
+    `intervals` are the iterations between log rows and between checkpoints: each multiple of either has a log row. So
+    has `next_evaluation`, the iteration of the next evaluation or, without one, the run's last: the result is never
+    later.
     """
     return min(*(done - done % every + every for every in intervals), next_evaluation)
 
 
 def untrained_row(metric_names: Iterable[str]) -> Row:
-    """Return the log row before the first iteration, with NaN for all metrics and without columns of evaluations."""
+    """Return the log row before the first iteration: NaN for all metrics of training, and no columns of evaluations."""
     row = dict.fromkeys(("iteration", "env_steps", *metric_names, *MEASURED), math.nan)
     return row | {"iteration": 0, "env_steps": 0, "seconds": 0.0}
 

@@ -71,7 +71,8 @@ class RunLoop:
     def compile(self, state: TrainState) -> Any:
         """Return the compiled program that trains all chunks of the run; `state` may consist of shapes.
 
-        A chunk is the iterations between two log rows. Their number is traced, so results do not depend on it.
+        A chunk is the iterations between two log rows. Their number is an argument of the program, so chunks of all
+        lengths use the same program and give the same results.
         """
         if self.run.log.console:
             steps = self.run.num_steps * self.env.num_streams
@@ -200,7 +201,10 @@ class RunLoop:
         return TrainedChunk(state, row, grad_norm, error, seconds)
 
     def _raise_faults(self, chunk: TrainedChunk) -> None:
-        """Raise, after saving the chunk's state, if an environment failed or an iteration was not finite."""
+        """Raise EnvError if an environment failed in `chunk`, NumericalError if an iteration was not finite.
+
+        The state is saved before.
+        """
         if isinstance(chunk.error, NotFiniteValue):  # as in a compiled environment
             self._raise_not_finite(chunk.state, chunk.error)
         if chunk.error is not None:
@@ -211,16 +215,19 @@ class RunLoop:
             self._raise_not_finite(chunk.state)
 
     def _record_end(self, state: TrainState) -> None:
-        """Write why the run ended; if all is done, warn of metrics of `stop` and `best` that never had a value."""
+        """Write to stopped.json why the run ended: all iterations are done, a stop condition is met, or a signal came.
+
+        If all is done, warns of each metric of the settings `stop` and `best` that never had a value.
+        """
         for sentence in self.monitor.metrics_without_values() if self._all_done(state) else ():
             warnings.warn(sentence, stacklevel=3)
         self.monitor.record(self.path, state, "done" if self._all_done(state) else "signal")
 
     def _raise_interrupted(self, state: TrainState, save_error: OSError | None, history: list[Row]) -> None:
-        """Raise the error of the last save, if any, else Interrupted, with the command that resumes the run.
+        """Raise the error of the last save, `save_error`, if there is one, else Interrupted with the command to resume.
 
-        For a run without directory nothing is raised, and `train` returns its result; but if `history` is empty,
-        KeyboardInterrupt is raised.
+        For a run without directory no Interrupted is raised, and `train` returns its result; but if `history`, its log
+        rows, is empty, KeyboardInterrupt is raised.
         """
         if save_error is not None:
             raise save_error
@@ -267,7 +274,10 @@ class RunLoop:
         raise NumericalError(f"{said}{self.saver.newest_checkpoint_note()}") from error
 
     def _save(self, state: TrainState, save: Callable[[TrainState], OSError | None]) -> OSError | None:
-        """Return the error of `save(state)`, None if it succeeded; raise NumericalError if `state` is not finite."""
+        """Save a state by calling `save(state)`, and return its error, or None if it succeeded.
+
+        Raises NumericalError if `state` is not finite.
+        """
         try:
             return save(state)
         except NotFinite as error:

@@ -118,7 +118,7 @@ class Match:
 
     @property
     def by_side(self) -> dict[str, np.ndarray]:
-        """Mean return [P, P] of each side, by its name: the row's policy plays it, the column's policy all others."""
+        """Mean return [P, P] of each side by name: the row's policy plays it, the column's all other sides."""
         tables = {side: np.full((len(self.policies),) * 2, np.nan) for side in self.sides}
         for one in self.seatings:
             for place, side in enumerate(self.sides):
@@ -174,8 +174,8 @@ class Match:
     def _shares(self, points: float) -> np.ndarray:
         """Return the share [P, P] of games in which the row's policy got `points` (1: won, 0.5: drawn).
 
-        A game in which one policy has several sides counts the share of the pairs of sides. NaN stands where there are
-        no games.
+        If a policy plays several sides of a game, the share of the pairs of opposing sides counts for this game. NaN
+        stands where there are no games.
         """
         got, played = np.zeros((2, len(self.policies), len(self.policies)))
         for row, column, points_of in self._pairs():
@@ -184,9 +184,10 @@ class Match:
         return np.divide(got, played, out=np.full_like(got, np.nan), where=played > 0)
 
     def _pairs(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Yield (row, column, points of the row's policy), for each seating and each ordered pair of policies in it.
+        """Yield (row, column, points), for each seating and each ordered pair of policies in it.
 
-        Points are an array [games, pairs of their sides]: 1 for a win, 0.5 for a draw, 0 for a loss.
+        `row` and `column` are the indices of the two policies, and `points` those of the first: an array [games, pairs
+        of their sides] with 1 for a win, 0.5 for a draw, 0 for a loss.
         """
         for one in self.seatings:
             for names in itertools.permutations(dict.fromkeys(one.policies), 2):
@@ -215,7 +216,11 @@ class Match:
 
 
 class Seating(NamedTuple):
-    """Games of one seating, which assigns a policy to each side: the mean return of each side in each game."""
+    """Games of one seating, which assigns a policy to each side of the game.
+
+    `returns` [games, sides] is the mean return of each side's agents in each game. `unfinished` games, which were cut
+    at the limit of steps, are not in it.
+    """
 
     policies: tuple[str, ...]  # of each side
     returns: np.ndarray  # [games, sides] mean return of the side's agents
@@ -263,7 +268,7 @@ class Unit(NamedTuple):
 
 
 def _sides(env: Env, sides: Sides | None) -> dict[str, tuple[int, ...]]:
-    """Return, by side, the indices of its agents among the agents of `env`; ConfigError for sides that cannot be.
+    """Return, by side, the indices of its agents among those of `env`; ConfigError for sides that are not possible.
 
     `sides` None stands for the default that `match` describes.
     """
@@ -332,9 +337,9 @@ def _group_of_each(env: Env | PolicySpec) -> list[str]:
 
 
 def in_groups_of(policy: Policy, env: Env) -> Env:
-    """Return `env` with the groups that a policy was trained for; unchanged if `env` or the policy has none to give it.
+    """Return `env` with the groups that a policy was trained for; unchanged if the policy has none.
 
-    An environment that has groups already keeps them, and a policy may have been trained without groups.
+    An environment that has groups already is unchanged, too.
     """
     if not policy.spec.sizes or env.sizes:
         return env
@@ -346,7 +351,7 @@ def in_groups_of(policy: Policy, env: Env) -> Env:
 
 
 def _streams(policy: Policy, env: Env, agents: Iterable[int], what: str) -> list[int]:
-    """Return, for each of `agents` (indices in `env`), its place among the agents that `policy` was trained for.
+    """Return, for each of `agents` (indices in `env`), its index among the agents that `policy` was trained for.
 
     Raises ConfigError where the agents' names differ; `what` names the policy in its message.
     """
@@ -407,7 +412,10 @@ def _seatings(policies: int, sides: int) -> list[tuple[int, ...]]:
 
 
 def _program_key(agent: Agent, learner: PyTree) -> Any:
-    """Return a hashable key of the program that plays a seating: the same for policies that differ in weights alone."""
+    """Return a hashable value that is equal for policies that the same compiled program can play.
+
+    These are policies that differ in weights alone.
+    """
     numbers = tuple(np.asarray(x).tobytes() for x in jax.tree.leaves(agent))
     shapes = tuple((np.shape(x), np.asarray(x).dtype) for x in jax.tree.leaves(learner))
     return jax.tree.structure((agent, learner)), numbers, shapes

@@ -1,4 +1,4 @@
-"""Monitor of a run: stop conditions, callbacks, the reason for the end, the best policy; all restored at a resume."""
+"""Monitor of a run: stop conditions, callbacks, the reason for the end, and the best policy; a resume restores them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class RunMonitor:
         self._resets = (run.iterations_per_env_reset or 0) > 0
 
     def check(self, agent: Agent, env: Env, state: TrainState, evaluated: Collection[str] = ()) -> None:
-        """Raise ConfigError if a stop condition, or the best policy's choice, reads a metric that the run will not log.
+        """Raise ConfigError if a stop condition or `best.metric` needs a metric that the run will not log.
 
         `state` may consist of shapes. `evaluated` are the columns of evaluations during training. Compiles nothing.
         """
@@ -106,7 +106,10 @@ class RunMonitor:
         return bool(met)
 
     def _replay(self, stop: StopCondition, like: TrainState, row: Row) -> None:
-        """Update the run's condition `stop` with a row of metrics.jsonl; it reads no state: `like` may be shapes."""
+        """Update the run's condition `stop` with a row of metrics.jsonl, as if the row were logged now.
+
+        `like` stands for the state, which the condition does not read: it may consist of shapes.
+        """
         values = {name: math.nan if value is None else value for name, value in row.items()}
         if all(name in values for name in stop.metrics):
             after = stop.update(self._states[self._stop_place], like, values)
@@ -145,9 +148,9 @@ class RunMonitor:
     def record(self, run_dir: Path | None, state: TrainState, kind: str, why: str = "", error: str = "") -> None:
         """Write the reason for the end of the run to stopped.json, atomically; warn if the disk fails.
 
-        If a stop condition is met, the reason is that condition; else the sentence `why`, or if that is "" the sentence
-        of `kind`, a name in REASONS. `error` is the message of the fault that ended the run, for the doctor. Without a
-        run directory nothing is written.
+        If a stop condition is met, the reason is that condition. Otherwise it is the sentence `why`, or, if that is "",
+        the sentence of `kind`, a name in REASONS. `error` is the message of the fault that ended the run, for `ppax
+        doctor`. Without a run directory nothing is written.
         """
         if run_dir is None:
             return

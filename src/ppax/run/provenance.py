@@ -89,8 +89,8 @@ def record_start(
 ) -> Origin | None:
     """Record this start of a run in its directory, with `notes`, and return the origin of its checkpoints.
 
-    The origin (run, configuration, devices) goes into their manifests. `verb` is "fit" or "resume". Without a directory
-    nothing is recorded, and None is returned.
+    The origin (run, configuration, devices) goes into their manifests. `verb` is "fit", "resume" or "sweep". Without a
+    directory nothing is recorded, and None is returned.
     """
     if directory is None:
         return None
@@ -110,15 +110,15 @@ def saved_origin(run_dir: Path) -> Origin:
 
 
 def in_saved_precision(run_dir: Path, agent: Agent) -> Agent:
-    """Return `agent`; where its precision is "auto", with the precision recorded in the run file of `run_dir`."""
+    """Return `agent`; if its precision is "auto", with the precision that the run file of `run_dir` records."""
     return decide_dtype(agent, recorded_dtype(run_dirs.read_run_config(run_dir)))
 
 
 def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
-    """Return `agent`, split over as many devices as saved its checkpoint (0: unknown); unchanged where that cannot be.
+    """Return `agent`, split over the number of devices that its checkpoint was saved with; unchanged if not possible.
 
-    It cannot be if this machine has fewer devices, if environments or minibatches cannot be divided, if the run file
-    sets the devices itself, or if several processes train.
+    `devices` is that number, 0 if unknown. The agent is unchanged if this machine has fewer devices, if environments or
+    minibatches cannot be divided, if the run file sets the devices itself, or if several processes train.
     """
     if jax.process_count() > 1:  # every process has a share
         return agent
@@ -132,7 +132,7 @@ def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
 
 
 def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed: config.Built | None) -> None:
-    """Warn where configuration, devices or versions of a resumed run differ from those that saved the checkpoint.
+    """Warn where configuration, devices or versions of a resumed run differ from those when its checkpoint was saved.
 
     Results are then not bit-identical. Warns also where the `passed` agent and environment (None: built from the run
     file) differ from those recorded. `current` is None where there is no directory.
@@ -157,9 +157,9 @@ def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed
 
 
 def changed_provenance(saved: Origin, current: Origin | None) -> list[str]:
-    """Return a sentence for each entry on devices and versions that differs from that of the checkpoint.
+    """Return a sentence for each entry on devices and versions in which this start differs from a checkpoint.
 
-    `saved` is the checkpoint's origin, `current` that of this start; None: unknown, and [] is returned.
+    `saved` is the checkpoint's origin, `current` that of this start; if `current` is None (unknown), [] is returned.
     """
     pairs = {name: (getattr(saved, name), getattr(current or saved, name)) for name in MACHINE}
     return [

@@ -53,8 +53,9 @@ def objects(
 ) -> list[str]:
     """Return a list of texts that name what a run file cannot hold: objects in agent or environment, and callbacks.
 
-    Each object has its place and class, as "agent.loss (MyLoss)"; the callbacks are one text with their names.
-    `source`, the object in memory whose weights the run starts with (None: no such), is another text.
+    Each object has its dotted path and class, as "agent.loss (MyLoss)"; the callbacks are one text with their names.
+    `source` is the object in memory whose weights the run starts with, and gets a text, too; None if there is no such
+    object.
     """
     differences = [*_of_env(env, run_config), *_of_agent(agent, env, run_config)]
     names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in callbacks)
@@ -67,10 +68,10 @@ EVALUATE = "policy = ppax.load({where!r}{acting}), then policy.evaluate(env) or 
 
 
 def require_passed(run_config: Config, agent: Any, env: Any, where: str, call: str = RESUME) -> None:
-    """Raise ConfigError if the run or bundle `where` was made from Python objects of which one was not passed again.
+    """Raise ConfigError unless all Python objects from which the run or bundle `where` was made were passed again.
 
-    `call` is the Python call that the message recommends: a format string such as RESUME or EVALUATE. `agent` and `env`
-    are None if they were not passed.
+    Needed are those that its configuration cannot hold. `agent` and `env` are None if they were not passed. `call` is
+    the Python call that the message recommends: a format string such as RESUME or EVALUATE.
     """
     passed = {"agent": agent is not None, "env": env is not None} | dict.fromkeys(NOT_NEEDED, True)
     lacking = [place for place in config.objects_of(run_config) if not passed.get(_root(place), False)]
@@ -104,7 +105,7 @@ def resume_line(run_config: Config, path: Path) -> str:
 
 
 def trust_flags(run_configs: Iterable[Config], *without: str) -> str:
-    """Return the options ` --trust NAME` for a command that reads recorded runs; "" if none are needed.
+    """Return options " --trust NAME" for a command that reads recorded runs, each after a space; "" if none are needed.
 
     Names in the tables `without` of the configurations are left out, as the command does not read these tables.
     """
@@ -114,31 +115,32 @@ def trust_flags(run_configs: Iterable[Config], *without: str) -> str:
 def to_act(run_config: Config) -> Config:
     """Return the configuration with its list of recorded Python objects reduced to those that acting needs.
 
-    Objects that only learning needs, such as a loss, need not be passed then to load a policy.
+    So a policy can be loaded without passing objects that only learning needs, such as a loss.
     """
     places = [place for place in config.objects_of(run_config) if not _of_learning(place)]
     return {name: value for name, value in run_config.items() if name != OBJECTS} | {OBJECTS: places}
 
 
 def without_learning(run_config: Config) -> Config:
-    """Return the configuration in which default parts replace those by import path that acting does not need.
+    """Return the configuration with default parts in place of user-defined ones that acting does not need.
 
-    Parts are swappable objects of an agent; acting needs no loss, for example.
+    Parts are swappable objects of an agent, and a user-defined one is named by its import path. Acting needs no loss,
+    for example.
     """
     kept = {place: x for place, x in flatten(run_config) if ".extensions." not in f".{place}"}  # all: they name files
     return config.plain(unflatten(kept), lambda place: place.startswith("log.") or _of_learning(_in_agent(place)))
 
 
 def _in_agent(place: str) -> str:
-    """Return the place of a part as in a single agent: "groups.NAME.agent.loss.part" becomes "agent.loss.part".
+    """Return the dotted path of a part as it is in a run without groups.
 
-    Other places are returned unchanged.
+    For "groups.NAME.agent.loss.part" this is "agent.loss.part". Other paths are returned unchanged.
     """
     return f"agent.{place.partition('.agent.')[2]}" if place.startswith("groups.") else place
 
 
 def _of_learning(place: str) -> bool:
-    """Return True if only learning reads the object at `place`, such as "agent.loss" or "agent.agents.prey.loss"."""
+    """Return True if only learning, not acting, reads the object at the dotted path `place`, such as "agent.loss"."""
     root, *fields = place.partition(" ")[0].split(".")
     while fields and fields[0] in ("agent", "agents"):
         fields = fields[1:] if fields[0] == "agent" else fields[2:]
@@ -192,7 +194,7 @@ def _of_env(env: Any, run_config: Config) -> list[str]:
 
 
 def _without_agents(run_config: Config) -> Config:
-    """Return a configuration without its agents, which may be of classes that no file can build.
+    """Return a configuration without its agents, which may be of classes that cannot be built from a file.
 
     Groups keep only their `players`, the agents inside the environment that are in them.
     """
@@ -229,7 +231,7 @@ def _of_agent(agent: Agent, env: Env, run_config: Config) -> list[str]:
 
 
 def _differences(given: Any, rebuilt: Any, path: str) -> Iterator[str]:
-    """Yield the places where `given` differs from `rebuilt`, as dotted paths that begin with `path`; nothing if equal.
+    """Yield the dotted paths, each beginning with `path`, at which `given` differs from `rebuilt`; nothing if equal.
 
     Numbers are compared in float32. Behind a path stands the class of the object there, unless it is a number.
     """

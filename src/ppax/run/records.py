@@ -36,7 +36,10 @@ LARGEST, SMALLEST = 1e100, 1e-100
 
 
 class Record(NamedTuple):
-    """Metrics, configuration, final evaluation and end of one run."""
+    """Metrics, configuration, final evaluation and end of one run.
+
+    With `over_training` the score of the run is its mean return over training, in place of the final return.
+    """
 
     name: str
     path: Path | None  # run directory
@@ -72,12 +75,12 @@ class Record(NamedTuple):
         return float(self.numbers(metric).max()) if self.has(metric) else math.nan
 
     def numbers(self, metric: str) -> np.ndarray:
-        """Return the finite values of `metric` [rows that have one], in the order of log rows; [0] if it is unknown."""
+        """Return an array of the finite values of `metric`, in the order of log rows; empty if there are none."""
         values = self.columns.get(metric, np.zeros(0))
         return values[np.isfinite(values)]
 
     def result(self, name: str) -> float:
-        """Return the number `name` of the final evaluation; NaN where there is none."""
+        """Return the number called `name` in the final evaluation, such as "mean_return"; NaN where there is none."""
         value = self.evaluation.get(name, math.nan)
         return float(value) if _is_number(value) else math.nan
 
@@ -95,9 +98,10 @@ class Record(NamedTuple):
 
     @property
     def measure(self) -> str:
-        """Kind of measurement behind `final_return`: FINAL, DURING or TRAINING; "" for a run without any number.
+        """Text on what `final_return` is measured by, such as "final evaluation"; "" for a run without any number.
 
-        With `over_training` it is WHOLE_EVALUATED or WHOLE_TRAINED.
+        It is FINAL, DURING (last evaluation during training) or TRAINING (training episodes); with `over_training` it
+        is WHOLE_EVALUATED (all evaluations during training) or WHOLE_TRAINED (all training episodes).
         """
         if self.over_training:
             kind = WHOLE_EVALUATED if self.has(EVALUATED) else WHOLE_TRAINED
@@ -110,10 +114,11 @@ class Record(NamedTuple):
 
     @property
     def final_return(self) -> float:
-        """Mean return of the final evaluation; without one, of the last one in training, else of the last log row.
+        """Mean return of the final evaluation, or of the last one in training, or in the last log row.
 
-        Only log rows with a number count. NaN, which is no score, if no episode of the final evaluation has ended, or
-        if the run failed because an iteration was not finite. With `over_training` it is `training_return`.
+        The first of these that exists is taken; only log rows with a number count. NaN, which is no score, if no
+        episode of the final evaluation has ended, or if the run failed because an iteration was not finite. With
+        `over_training` it is `training_return`.
         """
         if self.over_training:
             return self.training_return
@@ -142,19 +147,19 @@ class Record(NamedTuple):
 
     @property
     def steps_per_second(self) -> float:
-        """Steps per second of training over the whole run, without compilation; NaN without log rows."""
+        """Environment steps per second of training over the whole run, without compilation; NaN without log rows."""
         seconds = self.last("seconds")
         return self.last("env_steps") / seconds if seconds > 0 else math.nan
 
     @property
     def end(self) -> str:
-        """Reason for the end of the run, in words; the words say so if the run has no record of its end."""
+        """Reason for the end of the run, in words; a text that says that no end is recorded, if there is none."""
         why = self.stopped.get("why")
         return why if isinstance(why, str) else "still running, or ended without a record of it"
 
 
 def read(path: Path) -> Record:
-    """Return the record of the run in the directory `path`, finished or not; ConfigError where there is no run."""
+    """Return the record of the run in the directory `path`, also while it trains; ConfigError if there is no run."""
     if not (path / RUN_FILE).is_file() and path.is_dir():
         inside = sorted(folder.name for folder in path.iterdir() if (folder / RUN_FILE).is_file())
         if inside:

@@ -56,8 +56,8 @@ def state_shapes(agent: Agent, env: Env, run: Run) -> TrainState:
 def require_memory(agent: Agent, env: Env, shapes: TrainState) -> Footprint:
     """Return an estimate of the least memory that the run needs; `shapes` are those of its training state.
 
-    Raises NotEnoughMemory if that does not fit, ConfigError for too many rollout rows: `num_steps` times streams, where
-    a stream is one agent in one environment.
+    Raises NotEnoughMemory if the machine or device has less, ConfigError for too many rows in a rollout: `num_steps`
+    times streams, where a stream is one agent in one environment.
     """
     devices = num_devices(agent, env, shapes.num_steps) if jax.default_backend() == "cpu" else 1
     needed = footprint(shapes, devices)
@@ -66,7 +66,10 @@ def require_memory(agent: Agent, env: Env, shapes: TrainState) -> Footprint:
 
 
 def planned_iterations(env: Env, run: Run) -> int:
-    """Return the number of iterations of a run: `total_steps` in rollouts, rounded up; ConfigError above 2^31 - 1."""
+    """Return the number of iterations of a run: `total_steps` divided by the steps of a rollout, rounded up.
+
+    Raises ConfigError if there are more than 2^31 - 1.
+    """
     steps = run.num_steps * env.num_streams
     total = -(-run.total_steps // steps)
     if total >= 2**31:
@@ -77,10 +80,11 @@ def planned_iterations(env: Env, run: Run) -> int:
 
 
 def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, training: bool = False) -> config.Built:
-    """Return agent, environment and settings of the run in `run_dir`; `agent` and `env`, if given, replace those.
+    """Return agent, environment and settings of the run in `run_dir`, built from its run file.
 
-    Raises Untrusted where it needs code, or a path or address outside of the directory, that the user does not trust.
-    The code of loggers counts only with `training`, as nothing else needs it.
+    `agent` and `env`, if not None, are taken in place of those of the run file. Raises Untrusted if the run needs code,
+    or a path or address outside of the directory, that the user does not trust. Code of loggers is only needed with
+    `training`.
     """
     checkpoint.require_format(run_dir)
     run_config = run_dirs.read_run_config(run_dir)
@@ -104,7 +108,7 @@ def load_run(run_dir: Path, agent: Agent | None = None, env: Env | None = None, 
 
 
 def load_state(run_dir: Path, agent: Agent, env: Env, run: Run, fresh: bool = True) -> TrainState:
-    """Return the newest intact training state of a run; if there is no checkpoint yet and `fresh`, the initial one.
+    """Return the newest intact training state of a run; if there is no checkpoint yet and `fresh`, the initial state.
 
     Raises CheckpointError where no checkpoint can be loaded.
     """
@@ -169,7 +173,7 @@ def with_total_steps(
 
 
 def _scheduled_numbers(agent: Agent, env: Env, state: TrainState, total: int) -> dict[str, jax.Array]:
-    """Return, by path, the numbers [] that schedules set at the progress of `state` in a run of `total` iterations."""
+    """Return, by path, the numbers [] that schedules set at the iteration of `state` in a run of `total` iterations."""
     progress = jnp.float32(int(state.iteration) / total)
     numbers = annealed_numbers(agent, progress, counter.to_float(state.env_steps))
     return numbers if env.settings.schedule is None else numbers | dict(annealed_env(env, state, total).numbers)

@@ -106,7 +106,7 @@ class TrainedRun:
         return records.of_history(name, self.history, described | known, self.stopped)
 
     def policy(self, best: bool = False) -> Policy:
-        """Return the trained policy, or with `best` the best one by `best.metric`, as an object apart from the run.
+        """Return the trained policy, or with `best` the best one by `best.metric`, as an object independent of the run.
 
         Raises ConfigError with `best` if the run kept no best policy.
         """
@@ -147,7 +147,7 @@ class TrainedRun:
         return int(self.state.iteration) * self.state.num_steps * self.env.num_streams
 
     def steps_done(self) -> str:
-        """Return `total_steps` in words: the count of the run's option `total_steps`, in whole iterations."""
+        """Return `total_steps` as text, such as "1,000 steps" or "1,000 steps of 2 agents"."""
         agents = f" of {self.env.num_agents} agents" if self.env.num_agents > 1 else ""
         return f"{self.total_steps:,} steps{agents}"
 
@@ -165,11 +165,11 @@ class TrainedRun:
         `episodes`, `deterministic` and `max_steps` None are the run's own settings, `eval.episodes` and so on, as after
         `ppax train`. An episode that has not ended after `max_steps` steps is cut there and counts as truncated.
         `env_params`, such as {"gravity": 15.0}, are parameters of the environment for this evaluation alone; they have
-        priority over the run's `eval.env_params`. Raises ConfigError for unknown ones.
+        priority over the run's `eval.env_params`. Raises ConfigError for unknown parameters.
 
-        With `record`, a run directory whose newest policy this is gets the result as evaluation.json, which reports and
-        exports read, if actions, limit and parameters are the run's own, and if it has more episodes than the one that
-        is there.
+        With `record`, the result is written as evaluation.json to the run directory, for reports and exports. It is not
+        written if the directory has a newer policy, if `deterministic`, `max_steps` or `env_params` differ from the
+        run's settings, or if evaluation.json has at least as many episodes already.
         """
         settings = self.eval_settings
         usual = (settings.deterministic, settings.max_steps)
@@ -187,14 +187,21 @@ class TrainedRun:
         return found
 
     def _lacks_evaluation_of(self, episodes: int) -> bool:
-        """Return True for the newest policy of a run directory whose evaluation has fewer episodes, or is missing."""
+        """Return True if the run directory has no evaluation of this policy with at least `episodes` episodes.
+
+        False without a run directory, and if the directory has a newer policy.
+        """
         if self.run_dir is None or newest_iteration(self.run_dir) != int(self.state.iteration):
             return False
         recorded = read_evaluation(self.run_dir).get("episodes", 0)
         return not (type(recorded) is int and recorded >= episodes)
 
     def _episode_limit(self, env: Env) -> int:
-        """Return the length at which episodes of evaluations are cut, from what training has shown of their ends."""
+        """Return the number of steps after which an evaluation cuts episodes.
+
+        This is `eval.max_steps`, if it is set. Otherwise it depends on whether episodes have ended by themselves in
+        training.
+        """
         if self.eval_settings.max_steps is not None:
             return self.eval_settings.max_steps
         rows = self.history
@@ -212,7 +219,7 @@ class TrainedRun:
 
 
 def _env_name(env: Env) -> str:
-    """Return the name of an environment; without one that of its class, or of the function that makes it."""
+    """Return the name of an environment; if it has none, that of its class or of the function that makes it."""
     inner: Any = getattr(env, "env", None)
     if inner is not None:  # compiled
         while getattr(inner, "env", None) is not None:  # a wrapper
@@ -251,7 +258,8 @@ def result_of(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
 def record_evaluation(run: TrainedRun, evaluation: Evaluation) -> dict[str, Any]:
     """Write evaluation.json of the run directory, if there is one, and return its content; warn if the disk fails.
 
-    The content names the run and the policy's iterations, so that it is not taken for an evaluation of a later policy.
+    The content has the run's id and the policy's iteration, so that it is not taken for an evaluation of a later
+    policy.
     """
     result = result_of(run, evaluation)
     if run.run_dir is not None:

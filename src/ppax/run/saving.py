@@ -30,9 +30,9 @@ class Saver:
     """Checkpoint writer of one run; for a run without a directory it writes nothing."""
 
     def __init__(self, directory: RunDirectory | None, monitor: RunMonitor, log: Log, origin: Origin | None):
-        """Write below `directory` (None: nothing is written), as often as `log` says, with `origin` in manifests.
+        """Prepare to write checkpoints below `directory` (None: nothing is written), as often as `log` says.
 
-        The best policy of `monitor` is written with each checkpoint.
+        `origin` is written into their manifests. The best policy of `monitor` is written with each checkpoint.
         """
         self._directory, self._monitor, self._log, self._origin = directory, monitor, log, origin
         self.path = directory.path if directory else None
@@ -40,7 +40,7 @@ class Saver:
         self._disk = Backoff(PATIENCE)
 
     def save_if_due(self, state: TrainState) -> None:
-        """Save `state` if a checkpoint is due; raise OSError if writes failed for 120 s or the directory is gone."""
+        """Save `state` if a checkpoint is due; OSError if writes failed for 120 s or the run directory is gone."""
         if processes.agreed(self._is_due(int(state.iteration))):
             self._try(processes.whole(state), self._disk)
 
@@ -92,9 +92,9 @@ class Saver:
             warnings.warn(f"the state before the fault was not saved: {error}", stacklevel=2)
 
     def newest_checkpoint_note(self) -> str:
-        """Return the end of an error message: the newest intact checkpoint, or that there is none.
+        """Return the end of an error message, which names the newest intact checkpoint, or says that there is none.
 
-        "" for a run without a directory.
+        The result is "" for a run without a directory.
         """
         if self._directory is None:
             return ""

@@ -20,7 +20,10 @@ _request: ContextVar[threading.Event | None] = ContextVar("request", default=Non
 
 @contextmanager
 def stopped_by(request: threading.Event) -> Iterator[None]:
-    """Context in which setting the event `request` stops the runs of this thread, as signals do in the main thread."""
+    """Context in which setting the event `request` stops the runs of this thread as a signal would.
+
+    It is for threads other than the main one, which get no signals.
+    """
     token = _request.set(request)
     try:
         yield
@@ -29,7 +32,7 @@ def stopped_by(request: threading.Event) -> Iterator[None]:
 
 
 def _handlers(names: Sequence[signal.Signals]) -> dict[signal.Signals, Any]:
-    """Return the present handlers of those signals that are not ignored."""
+    """Return the present handler of each signal in `names` by signal, without signals that are ignored."""
     return {name: handler for name in names if (handler := signal.getsignal(name)) is not signal.SIG_IGN}
 
 
@@ -37,7 +40,7 @@ def _handlers(names: Sequence[signal.Signals]) -> dict[signal.Signals, Any]:
 def interrupted_by_signals(names: Sequence[signal.Signals] = ON_DISK) -> Iterator[None]:
     """Context in which each of the signals `names` raises KeyboardInterrupt, as Ctrl-C does.
 
-    Ignored signals stay ignored. In other threads than the main one, which get no signals, nothing changes.
+    Ignored signals stay ignored. Outside of the main thread, the only one that gets signals, nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -54,10 +57,10 @@ def interrupted_by_signals(names: Sequence[signal.Signals] = ON_DISK) -> Iterato
 
 @contextmanager
 def stop_on_signals(names: Sequence[signal.Signals]) -> Iterator[threading.Event]:
-    """Context with an event that the first of the signals `names` sets; a second one has its usual effect.
+    """Context with an event that the first of the signals `names` sets; a second signal has its usual effect.
 
     Ignored signals stay ignored, as under `nohup` and in background jobs of scripts. Other threads than the main one
-    get no signals: there the event is that of `stopped_by`.
+    get no signals: there the event is the one passed to `stopped_by`.
     """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():

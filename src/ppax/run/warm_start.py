@@ -91,9 +91,10 @@ def _check(settings: InitFrom, given: object, learners: Mapping[str, LearnerStat
 
 
 def _without_missing(settings: InitFrom, source: SavedLearner) -> InitFrom:
-    """Return the settings without the fields of the learner that a bundle does not hold; those of runs unchanged.
+    """Return the settings without the fields of a learner that `source` lacks, as a bundle does; unchanged for a run.
 
-    Raises ConfigError if they are the only ones, or an optimiser's or extensions' state, which are not kept by default.
+    Raises ConfigError if no field is left, or if a lacking field was asked for on purpose: the optimiser's state and
+    those of extensions are not among the default fields of `init_from.keep`.
     """
     if not source.bundle:
         return settings
@@ -119,7 +120,7 @@ def _refusal(warm: WarmStart) -> str:
 
 
 class WarmStart(NamedTuple):
-    """Learner of another run, and its comparison, array by array, with the learner of the run that starts from it."""
+    """Learner of another run to start from, and its comparison, array by array, with the learner of the new run."""
 
     source: SavedLearner
     rows: tuple[ArrayRow, ...]
@@ -127,9 +128,9 @@ class WarmStart(NamedTuple):
     changes: str = ""  # of observations and actions, as text
 
     def apply(self, agent: Agent, env: Env, state: TrainState) -> TrainState:
-        """Return `state`, a run's state before its first iteration, with the arrays of the other learner that fit.
+        """Return `state`, a run's state before its first iteration, with the arrays taken from the other run.
 
-        With self-play the pool of past selves starts with snapshots of these learners.
+        With self-play the pool of past selves starts with snapshots of the resulting learners.
         """
         taken = {row.path: jnp.asarray(self.source.arrays[row.path]) for row in self.rows if row.taken}
 
@@ -307,7 +308,11 @@ Names = dict[str, Any]
 
 
 class ArrayRow(NamedTuple):
-    """Comparison of one array of this run's learner with that of the same name in another run's."""
+    """Comparison of one array of this run's learner with the array of the same name in another run's learner.
+
+    `here` and `there` are dtype and shape in the two runs as text, "-" if a run has no such array; `verdict` says
+    whether they agree.
+    """
 
     path: str
     here: str  # dtype and shape in this run; "-" if it has no such array
@@ -316,7 +321,7 @@ class ArrayRow(NamedTuple):
 
     @property
     def taken(self) -> bool:
-        """Whether this run starts with the other run's array."""
+        """Return whether this run starts with the other run's array."""
         return self.verdict == SAME
 
 
@@ -325,11 +330,12 @@ def compare_learners(
 ) -> list[ArrayRow]:
     """Return the comparison, array by array, of this run's learners with the arrays `there` of another run's.
 
-    `learners` are by group ("" without groups), and shapes suffice; only their fields `keep` are compared.
+    `learners` are by group ("" without groups), and may consist of shapes. Only their fields named in `keep` are
+    compared.
 
-    Some arrays are taken or left together: all of one set of statistics (the mean of one run with the variance of
-    another would be neither's), of each extension, and of an optimiser's state. Arrays of an extension or an optimiser
-    are taken only with all weights that they belong to. Random keys are not compared: a run has its own.
+    Some arrays are taken together or not at all: those of one set of statistics (the mean of one run with the variance
+    of another would be neither's), of each extension, and of an optimiser's state. Arrays of an extension or an
+    optimiser are taken only with all weights that they belong to. Random keys are not compared: each run has its own.
     """
     rows: list[ArrayRow] = []
     known: list[str] = []  # names of fields, of all learners
@@ -376,15 +382,19 @@ def table_of(rows: Collection[ArrayRow]) -> str:
 
 
 def _with_weights(learners: Mapping[str, LearnerState]) -> set[str]:
-    """Return the names of a learner's fields with weights that the optimiser trains: "params", maybe "extensions"."""
+    """Return the names of a learner's fields that have weights which the optimiser trains.
+
+    They are "params" and, if an extension has parameters, "extensions".
+    """
     trains = any(jax.tree.leaves(one.params) for own in learners.values() for one in own.extensions.values())
     return {"params", "extensions"} if trains else {"params"}
 
 
 def weights_missing(learners: Mapping[str, LearnerState], keep: Collection[str]) -> dict[str, list[str]]:
-    """Return the fields missing in `keep` whose weights the optimiser moments in other fields of `keep` belong to.
+    """Return, for each field in `keep` with moments of the optimiser, the fields with those weights that `keep` lacks.
 
-    The result has them by the field with the moments; it is {} if nothing is missing.
+    The moments belong to the weights, so that the one is useless without the other. Fields that lack nothing are left
+    out: {} if nothing is missing.
     """
     lacking = _with_weights(learners) - set(keep)
     missing = {field: [x for x in weights if x in lacking] for field, weights in WEIGHTS.items() if field in keep}
@@ -404,8 +414,8 @@ def _of_extensions(
 ) -> Iterator[ArrayRow]:
     """Yield the comparisons of a learner's extensions with the arrays `there` of another run.
 
-    `states` are the extensions' states by name; the arrays of each are taken or left together. `prefix` is the common
-    beginning of their paths. If not `usable`, none is taken.
+    `states` are the extensions' states by name; the arrays of each extension are taken together or not at all, and
+    never if `usable` is False. `prefix` is the common beginning of their paths.
     """
     for name, state in states.items():
         yield from _of_field("extension", dotted_name(prefix, name), state, there, usable)
@@ -420,7 +430,7 @@ def _of_field(
 ) -> Iterator[ArrayRow]:
     """Yield the comparisons of `tree`, a field of a learner or one extension, with the arrays `there` below `prefix`.
 
-    If not `usable`, no array is taken.
+    If `usable` is False, the comparisons say that no array is taken.
     """
     units = list(_units(prefix, tree, field))
     expected = {dotted_name(prefix, dotted(path)) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]}
@@ -437,7 +447,9 @@ def _of_field(
 
 
 def _units(prefix: str, tree: PyTree, field: str) -> Iterator[Names]:
-    """Yield sets of arrays, by name, that are taken or left together: each weight alone, statistics as wholes.
+    """Yield dicts of those arrays, by name, that are taken together or not at all.
+
+    Each weight has a dict of its own, and so has each set of statistics, and any other field as a whole.
 
     `tree` is the field of a learner with the name `field`, and `prefix` the beginning of its arrays' names.
     """

@@ -16,7 +16,10 @@ POINTS = 100
 
 
 class SeedBand(NamedTuple):
-    """Mean and range of the learning curves of all seeds, at POINTS common numbers of steps."""
+    """Learning curves of all seeds in one: their mean, and their lowest and highest value, each [POINTS].
+
+    `env_steps` are the POINTS (a constant) numbers of environment steps at which the curves are taken.
+    """
 
     env_steps: np.ndarray
     mean: np.ndarray
@@ -27,7 +30,8 @@ class SeedBand(NamedTuple):
 def band(score: Score) -> SeedBand | None:
     """Return mean and range of the learning curves of all seeds; None where no training episode has ended.
 
-    They span the steps that every seed's curve has, and are interpolated linearly.
+    The band goes from the first to the last number of steps that the curves of all seeds cover. Between its points a
+    curve is interpolated linearly.
     """
     curves = [np.array(member.curve, float) for member in score.members]
     curves = [curve[np.isfinite(curve[:, 1])] for curve in curves if curve.size]
@@ -42,7 +46,7 @@ def band(score: Score) -> SeedBand | None:
 def draw_curve(score: Score, path: Path) -> None:
     """Write the learning curve of a score as the PNG file `path`.
 
-    Raises ImportError, with the extra to install, without matplotlib.
+    Raises ImportError, which names the extra to install, if matplotlib is missing.
     """
     try:
         from matplotlib.figure import Figure

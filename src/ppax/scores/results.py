@@ -27,7 +27,12 @@ SHARES = {"compiled": 4 / 5, "host": 2 / 3}
 
 
 class SeedResult(NamedTuple):
-    """Result of training and evaluating one seed."""
+    """Result of training one seed and evaluating its final policy.
+
+    `score` is the mean return (or other metric of the suite's row) over the episodes of the evaluation, `random` that
+    of the untrained policy with sampled actions. `std` is the standard deviation of the returns, `length` the mean
+    length of the episodes, and `curve` the learning curve as pairs of environment steps and mean return.
+    """
 
     seed: int
     score: float  # mean return, or mean of the row's metric, of the final policy over the episodes of its evaluation
@@ -41,7 +46,11 @@ class SeedResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Score:
-    """Result of `ppax.score`: the result of each seed, in `members`, and statistics over all seeds."""
+    """Result of `ppax.score`: the result of each seed, in `members`, and statistics over all seeds.
+
+    `episodes` is the number of episodes of each evaluation. `about` has time, versions and hardware, and `fingerprint`
+    is a hash of the settings that the score depends on.
+    """
 
     row: SuiteRow
     env: str
@@ -68,12 +77,12 @@ class Score:
 
     @property
     def random(self) -> float:
-        """Mean return of the untrained policy with sampled actions, averaged over the seeds."""
+        """Mean return (or metric of the row) of the untrained policy with sampled actions, over all seeds."""
         return plain.fmean(member.random for member in self.members)
 
     @property
     def env_steps(self) -> int:
-        """Valid environment steps (no autoresets) that one seed trained for; where seeds differ, the largest number."""
+        """Valid environment steps (no autoresets) of one seed's training; where seeds differ, the largest number."""
         return max(member.env_steps for member in self.members)
 
     @property
@@ -83,7 +92,7 @@ class Score:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Verdict on the scores: IQM against threshold, and seeds near it; None for a row without a threshold."""
+        """Verdict whether the IQM reaches the threshold and enough seeds are near it; None without a threshold."""
         if self.row.threshold is None:
             return None
         return verdict_on(self.scores, self.random, self.row.threshold, SHARES[self.backend])
@@ -92,7 +101,7 @@ class Score:
     def status(self) -> str:
         """ "passed" or "failed"; "measured" where there is no threshold.
 
-        A negative control, whose score must stay low, passes if its IQM is at most `at_most`.
+        A negative control, whose score must stay low, passes if its IQM is at most the `at_most` of its row.
         """
         if self.row.at_most is not None:
             return PASSED if self.statistics.iqm <= self.row.at_most else FAILED
@@ -102,7 +111,7 @@ class Score:
 
     @property
     def reason(self) -> str:
-        """Reason why the score has failed, in words; "" if it has not."""
+        """Reason why the status is "failed", in words; "" for another status."""
         if self.status != FAILED:
             return ""
         if self.row.at_most is not None:
@@ -147,7 +156,7 @@ def without_non_finite(tree: Any) -> Any:
 def fingerprint(row: SuiteRow, episodes: int, version: str) -> str:
     """Return a hash of what the score of `row` depends on besides seeds: configuration, evaluation, version of ppax.
 
-    Default settings are not part of it, only the version is: results stay valid when an option is added to ppax.
+    Default settings enter the hash only by the version of ppax: results stay valid when an option is added to ppax.
     """
     given = row.run_config()
     known = dict(config.flatten(config.resolve(given)))  # values as the run has them: 1 and 1.0 are one learning rate

@@ -1,4 +1,4 @@
-"""`ppax.score`, and the scores of a suite's rows: each seed is trained and evaluated by the protocol once."""
+"""`ppax.score`, and scores of the rows of a suite: how each seed is trained, and its final policy evaluated."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def measure(
 ) -> Score:
     """Return the score of a row of the suite, trained on each of the seeds.
 
-    Seeds that `known` has, an earlier score with equal settings, are not trained again. `seeds` and `episodes` are
-    those of `ppax.score`. `keep` is called with the score so far whenever seeds are done, `say` with a line of text
-    before seeds are trained.
+    `known` is an earlier score of the row: if its settings are the same, its seeds are not trained again. `seeds` and
+    `episodes` are those of `ppax.score`. `keep` is called with the score so far whenever seeds are done, `say` with a
+    line of text before seeds are trained.
     """
     check_limits("episodes", episodes, {"low": 1})
     mark = fingerprint(row, episodes, __version__)
@@ -115,16 +115,17 @@ def _missing(seeds: Sequence[int], known: Score | None) -> list[int]:
 
 
 def _of_seeds(result: Score, seeds: Sequence[int]) -> Score:
-    """Return the score `result` with the results of `seeds` alone."""
+    """Return the score `result` reduced to the results of `seeds`."""
     kept = tuple(member for member in result.members if member.seed in seeds)
     return dataclasses.replace(result, members=kept)
 
 
 def score_seeds(seeds: int | Sequence[int] | None, backend: str) -> tuple[int, ...]:
-    """Return the seeds to train: those given, in ascending order, or the first of SCORE_SEEDS, as many as given.
+    """Return the seeds to train, in ascending order: those of the list `seeds`, or the first n of SCORE_SEEDS.
 
-    None stands for the protocol's number, which depends on `backend`, "compiled" or "host". Raises ConfigError for
-    invalid numbers, and for a seed that is given twice.
+    n is `seeds` if that is a number. If `seeds` is None, n is the number of the protocol, which depends on `backend`,
+    "compiled" or "host". Raises ConfigError for an invalid number, an empty list, and a list with a seed that occurs
+    twice.
     """
     if seeds is None or isinstance(seeds, int):
         count = SEEDS[backend] if seeds is None else seeds
@@ -136,7 +137,7 @@ def score_seeds(seeds: int | Sequence[int] | None, backend: str) -> tuple[int, .
 
 
 class RowOutcome(NamedTuple):
-    """Outcome of a row of the suite: its score, or the error that ended it."""
+    """Outcome of measuring a row of the suite: its score, or, if `score` is None, the error that prevented one."""
 
     row: SuiteRow
     score: Score | None
@@ -144,7 +145,10 @@ class RowOutcome(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether the row misses its threshold, or is a negative control that learns, or could not be measured."""
+        """Return whether the row misses its threshold, is a control with too high a score, or could not be measured.
+
+        A negative control is a row whose score must stay low.
+        """
         return self.score is None or self.score.status == FAILED
 
 
@@ -157,9 +161,9 @@ def score_rows(
 ) -> list[RowOutcome]:
     """Measure those rows that have no complete score in the folder `out`, and return the outcomes of all rows.
 
-    Scores and learning curves are written there, with a file for each row, so that an interrupted campaign continues
-    where it was. A library that is missing, a numerical fault, too little memory or an environment that fails ends its
-    row only.
+    Scores and learning curves are written there, with a file for each row, so that a call after an interruption
+    continues where the last one was. A missing library, a numerical fault, too little memory or an environment that
+    fails ends only the measurement of its row.
     """
     out.mkdir(parents=True, exist_ok=True)
     outcomes = []
@@ -178,7 +182,10 @@ def score_rows(
 
 
 def _draw(score: Score, out: Path) -> None:
-    """Draw the learning curve of a score, unless it is of a negative control; without matplotlib, warn."""
+    """Write the learning curve of a score into the folder `out`, except for a negative control.
+
+    Warns if matplotlib is missing.
+    """
     if score.row.at_most is not None:
         return
     try:
@@ -194,11 +201,11 @@ Play = Callable[[PyTree, int, bool], Evaluation]  # arguments: learner, seed, an
 def train_seeds(
     backend: str, built: Built, seeds: Sequence[int], episodes: int, sampled: bool, metric: str = RETURN
 ) -> Iterator[tuple[SeedResult, ...]]:
-    """Train and evaluate each seed, and yield the results of those that are done at the same time.
+    """Train and evaluate each seed, and yield tuples of results: those of the seeds that were trained together.
 
-    `sampled` evaluates with sampled actions, else with the mode of the policy. `metric` is what is averaged over the
-    episodes: "return", or a metric of the environment; ConfigError for one that it does not have. `backend` is
-    "compiled" (all seeds in one program) or "host" (one by one).
+    If `sampled`, actions of the evaluation are sampled, else they are the mode of the policy. `metric` is what is
+    averaged over the episodes: "return", or a metric of the environment; ConfigError for a metric that it does not
+    have. `backend` is "compiled" (all seeds in one program) or "host" (one by one).
     """
     agent, env, run = built
     if run.init_from.run is not None:
@@ -217,7 +224,7 @@ def train_seeds(
 
 
 def _mean(evaluation: Evaluation, metric: str) -> float:
-    """Return the mean of `metric` over the episodes; ConfigError for one that the environment does not have."""
+    """Return the mean of `metric` over the episodes of an evaluation; ConfigError for an unknown metric."""
     if metric == RETURN:
         return evaluation.mean_return
     if metric not in evaluation.mean_metrics:
@@ -226,16 +233,17 @@ def _mean(evaluation: Evaluation, metric: str) -> float:
 
 
 def _column(metric: str) -> str:
-    """Return the name that log rows of training have for `metric`, a metric of the evaluation."""
+    """Return the name under which log rows of training have `metric`, a metric of evaluations."""
     return "episode_return" if metric == RETURN else metric
 
 
 def _together(
     built: Built, seeds: Sequence[int], play: Play, mode: bool, metric: str
 ) -> Iterator[tuple[SeedResult, ...]]:
-    """Train all seeds in one program, and yield the results of all, once.
+    """Train all seeds in one program, and yield one tuple with the results of all of them.
 
-    `play` evaluates a learner; `mode` is True where it takes the mode of the distribution.
+    `play(learner, seed, mode)` evaluates a learner. The final policies take the mode of the action distribution if
+    `mode`, else sampled actions. `metric` is the name of what is averaged over the episodes.
     """
     agent, env, run = built
     members = _filled(seeds)
@@ -268,7 +276,8 @@ def _one_by_one(
 ) -> Iterator[tuple[SeedResult, ...]]:
     """Train one seed after the other in environments on the host, yield the result of each, and close the environments.
 
-    `play` evaluates a learner; `mode` is True where it takes the mode of the distribution.
+    `play(learner, seed, mode)` evaluates a learner. The final policies take the mode of the action distribution if
+    `mode`, else sampled actions. `metric` is the name of what is averaged over the episodes.
     """
     agent, run = built.agent, built.run
     env: Any = built.env
@@ -289,9 +298,9 @@ def _one_by_one(
 
 
 def _filled(seeds: Sequence[int]) -> list[int]:
-    """Return `seeds`, repeated until each of the CPU's devices trains equally many.
+    """Return `seeds`, repeated from the first one on until their number is a multiple of that of the CPU's JAX devices.
 
-    The results of the repetitions are dropped later.
+    So each device trains equally many. The caller drops the results of the repetitions.
     """
     devices = 1 if rules().mapped_members else min(len(jax.local_devices()), len(seeds))
     return [int(seed) for seed in np.resize(np.asarray(seeds), -(-len(seeds) // devices) * devices)]
@@ -314,7 +323,8 @@ def _initial_states(agent: Agent, env: Any, run: Run, seeds: Sequence[int]) -> A
 def _of(learners: PyTree, member: int) -> PyTree:
     """Return the learner of run number `member` among several trained together, on the first device.
 
-    One compiled program can then evaluate the learners one after the other.
+    Leaves of `learners` have a leading axis over the runs. One compiled program can evaluate the learners one after the
+    other, as each is on the same device.
     """
     return jax.device_put(jax.tree.map(lambda x: x[member], learners), jax.local_devices()[0])
 
@@ -346,7 +356,7 @@ CPUINFO = Path("/proc/cpuinfo")  # on Linux, where `platform` does not know the 
 
 
 def processor() -> str:
-    """Return the model of this machine's processor, or its architecture where the system does not tell."""
+    """Return the model of this machine's processor; its architecture where the system does not name the model."""
     if CPUINFO.is_file():
         for line in CPUINFO.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

@@ -98,7 +98,7 @@ def choose(targets: Sequence[str], suite: str | None = None) -> list[SuiteRow]:
 
 
 def rows_of(suite: str, rows: tuple[SuiteRow, ...]) -> tuple[SuiteRow, ...]:
-    """Return the rows of a suite: those of `rows` that are in the suite so named, or all of a suite file (.toml).
+    """Return the rows of `suite`: those of `rows` that are in the suite of this name, or all rows of a file (.toml).
 
     Raises ConfigError for a name that is neither.
     """
@@ -114,7 +114,7 @@ def rows_of(suite: str, rows: tuple[SuiteRow, ...]) -> tuple[SuiteRow, ...]:
 
 
 def _unlisted(target: str, rows: tuple[SuiteRow, ...]) -> SuiteRow:
-    """Return a row without threshold for an environment or a preset that is in none of `rows`."""
+    """Return a row without threshold for `target`, an environment or a preset that none of `rows` trains."""
     _require_known(target, [row.name for row in rows])
     started = config.completed(config.find(target)).config
     sampled = not config.settings(started).eval.deterministic
@@ -122,14 +122,20 @@ def _unlisted(target: str, rows: tuple[SuiteRow, ...]) -> SuiteRow:
 
 
 def _require_known(target: str, rows: Sequence[str] = ()) -> None:
-    """Raise ConfigError, with the nearest name, for one that is none of `rows`, no preset and no environment."""
+    """Raise ConfigError, with the nearest valid name, if `target` is no preset, no environment and not in `rows`.
+
+    `rows` are names of rows of a suite.
+    """
     if not {"/", ":"} & set(target) and target not in BUILTIN:
         likely = difflib.get_close_matches(target, [*rows, *config.presets(), *BUILTIN], n=1, cutoff=0.0)[0]
         raise ConfigError(f"no row, preset or environment {target!r}; did you mean {likely!r}?")
 
 
 def _row(table: Any, where: str) -> SuiteRow:
-    """Return a row of a suite file, with its controls; ConfigError, naming `where`, if it is invalid."""
+    """Return the row, with its negative controls, that a table of a suite file describes; ConfigError if it is invalid.
+
+    `where` names the table in the message.
+    """
     fields = _checked(table, where, (CONTROL,))
     if not fields.get("target"):
         raise ConfigError(f"{where}: target is missing, an environment or a preset")
@@ -145,7 +151,10 @@ def _row(table: Any, where: str) -> SuiteRow:
 
 
 def _control(row: SuiteRow, table: Any) -> SuiteRow:
-    """Return a negative control of `row`: a row with some other options, an upper bound, and no threshold."""
+    """Return the negative control of `row` that `table` describes: other options, an upper bound, and no threshold.
+
+    All that the table does not set is as in `row`. Raises ConfigError if the table is invalid.
+    """
     where = f"{CONTROL} of {row.name}"
     fields = _checked(table, where, ())
     foreign = sorted(fields.keys() - OF_CONTROLS)
@@ -162,9 +171,10 @@ def _control(row: SuiteRow, table: Any) -> SuiteRow:
 
 
 def _checked(table: Any, where: str, more: tuple[str, ...]) -> dict[str, Any]:
-    """Return the values of a table of a suite file, checked as fields of SuiteRow; keys in `more` are left out.
+    """Return the values of a table of a suite file, checked as fields of SuiteRow, without the keys in `more`.
 
-    Raises ConfigError, naming `where`, for unknown keys and invalid values.
+    Keys in `more` are valid in the table, but no fields of SuiteRow. Raises ConfigError, naming `where`, for other
+    unknown keys and for invalid values.
     """
     if not isinstance(table, dict):
         raise ConfigError(f"{where} = {table!r}: must be a table")

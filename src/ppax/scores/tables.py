@@ -24,7 +24,11 @@ HEADER = "# Written by `python docs/generate.py` from the results in benchmarks/
 
 
 class PresetScore(NamedTuple):
-    """Published score of an environment or a preset, with the settings of `ppax train`."""
+    """Published score of an environment or a preset, with the settings of `ppax train`.
+
+    `iqm` is over `seeds` seeds, and `low` and `high` are its 95 % confidence interval. `steps` and `seconds` are those
+    of the training of one seed.
+    """
 
     iqm: float
     low: float  # 95 % confidence interval of the IQM
@@ -52,9 +56,9 @@ def scores_by_target() -> dict[str, PresetScore]:
 
 
 def published(folder: Path) -> list[Score]:
-    """Return the scores in `folder` of the suite's rows and of their negative controls, if they are complete.
+    """Return the complete scores in `folder` of the suite's rows and of their negative controls.
 
-    Complete are those with all seeds of the protocol, measured with the present settings of the row.
+    A score is complete if it has all seeds of the protocol, measured with the present settings of the row.
     """
     found = (load(row, folder) for row in every((*read_suite(), *read_suite(PREDECESSORS)), True))
     return [score for score in found if score is not None and _is_complete(score)]
@@ -69,9 +73,10 @@ def _is_complete(score: Score) -> bool:
 
 
 def scores_to_toml(scores: Iterable[Score]) -> str:
-    """Return the text of recorded.toml: an entry for each target whose settings were measured unchanged.
+    """Return the text of recorded.toml, the file of published scores, with one entry for each target.
 
-    A score with the target's own budget is preferred to others.
+    Left out are scores of negative controls, and of rows with other settings than the target's. Of several scores of a
+    target, one that was trained for the target's usual number of steps is preferred.
     """
     tables: dict[str, dict[str, Any]] = {}
     for score in scores:
@@ -89,7 +94,7 @@ def _budget(target: str) -> int:
 
 
 def _entry(score: Score) -> PresetScore:
-    """Return the published form of a score, rounded."""
+    """Return a score in the form in which it is published, with rounded numbers."""
     s, seconds = score.statistics, round(score.seconds / len(score.seeds), 1)
     iqm, low, high = (float(f"{x:.6g}") for x in (s.iqm, s.low, s.high))
     return PresetScore(iqm, low, high, len(score.seeds), score.env_steps, seconds, str(score.about.get("time"))[:10])
@@ -145,7 +150,7 @@ def status(score: Score) -> str:
 
 
 def markdown(scores: Sequence[Score], picture: Callable[[Score], str]) -> list[str]:
-    """Return the lines of a Markdown table of scores, which must not be those of negative controls.
+    """Return the lines of a Markdown table of scores; for those of negative controls, see `controls_markdown`.
 
     `picture` gives the path of a score's learning curve.
     """
@@ -171,7 +176,7 @@ def controls_markdown(scores: Sequence[Score]) -> list[str]:
 
 
 def number_cell(value: float | None) -> str:
-    """Return a number as text with four digits; a dash for None and NaN."""
+    """Return a number as text: four significant digits, or a whole number from 1000 on; "-" for None and NaN."""
     if value is None or math.isnan(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -25,8 +25,8 @@ THRESHOLDS: dict[str, object] = {
 def keep_programs() -> dict[str, object]:
     """Turn on JAX's cache of compiled programs on disk, and return the settings that JAX had before.
 
-    These are {} if nothing was changed, because the user has set them or no directory can be made. `jax.config`
-    includes the settings from environment variables.
+    Returns {} if nothing was changed, because the user has set the cache's directory, has turned the cache off, or no
+    directory can be made. `jax.config` includes the settings from environment variables.
     """
     if getattr(jax.config, DIRECTORY) or not getattr(jax.config, ENABLED):
         return {}
@@ -46,7 +46,7 @@ def keep_programs() -> dict[str, object]:
 
 @contextmanager
 def kept_programs() -> Iterator[None]:
-    """Yield with JAX's cache of compiled programs on disk turned on, and restore JAX's settings at the end."""
+    """Context in which JAX's cache of compiled programs on disk is on; JAX's settings are restored at its end."""
     before = keep_programs()
     try:
         yield

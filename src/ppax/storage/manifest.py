@@ -18,17 +18,18 @@ MANIFEST_LIMIT = 2**22  # bytes; far above any valid manifest, small enough to r
 
 
 class CheckpointError(Quoting):
-    """Error of a checkpoint that is damaged or belongs to another run; the message says which."""
+    """Error of a checkpoint that cannot be used, such as a damaged one or one of another run; the message says why."""
 
 
 class DamagedCheckpoint(CheckpointError):
-    """Error of a checkpoint to skip in favour of an older one: it is damaged, not finite, or of another run."""
+    """Error of a checkpoint that is damaged, not finite, or of another run: a loader may try an older one."""
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return the manifest of the checkpoint directory `path`, verified; DamagedCheckpoint if it is missing or invalid.
 
-    Raises CheckpointError for another format: such a checkpoint is not skipped in favour of an older one.
+    Raises CheckpointError for a manifest in the format of another version of ppax. Callers then do not try an older
+    checkpoint, as they do after DamagedCheckpoint.
     """
     with open_regular(path / MANIFEST) as file:
         return parse_manifest(path, file)
@@ -43,8 +44,8 @@ def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
 def parse_manifest(path: Path, file: BufferedReader) -> dict[str, Any]:
     """Return the manifest of a checkpoint from its open file, verified; DamagedCheckpoint if it is invalid.
 
-    `path` is the checkpoint's directory. Raises CheckpointError for another format: such a checkpoint is not skipped in
-    favour of an older one.
+    `path` is the checkpoint's directory. Raises CheckpointError for a manifest in the format of another version of
+    ppax.
     """
     where = path / MANIFEST
     try:

@@ -1,4 +1,4 @@
-"""Paths that a caller of the Python API or of the command line names, and paths in messages and commands."""
+"""Checks of paths that callers of the Python API or the command line pass, and the form of paths in messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def to_directory(given: str | os.PathLike[str], name: str) -> Path:
 
 
 def require_place(path: Path, example: str) -> None:
-    """Raise ConfigError unless a file can be written at `path`; `example` is a file's name for the message."""
+    """Raise ConfigError unless a file can be written at `path`.
+
+    `example` is a file's name: if `path` is a directory, the message proposes the file of this name in it.
+    """
     if path.is_dir():
         raise ConfigError(f"{path}: is a directory; must be a file; nearest valid value: {path / example}")
     if not path.parent.is_dir():
@@ -41,12 +44,15 @@ def require_place(path: Path, example: str) -> None:
 
 
 def absolute(path: str | Path) -> Path:
-    """Return an absolute path, with ~ as the home directory: it stays valid where user code changes the directory."""
+    """Return `path` as an absolute path, with ~ as the home directory.
+
+    The result stays valid where user code changes the current directory.
+    """
     return Path(os.path.expanduser(path)).absolute()
 
 
 def relative(path: Path) -> Path:
-    """Return a path as messages show it: relative to the current directory if it is inside, else as it is."""
+    """Return `path` as messages show it: relative to the current directory if it lies inside, else unchanged."""
     try:
         return path.relative_to(Path.cwd())
     except (OSError, ValueError):  # the current directory is removed, or does not contain the path
@@ -59,5 +65,5 @@ def quoted(path: Path) -> str:
 
 
 def command_line(words: Sequence[str]) -> str:
-    """Return words as one line for this system's shell, each quoted where it must be."""
+    """Return `words`, a command and its arguments, as one line for this system's shell, each quoted where necessary."""
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)

@@ -17,7 +17,11 @@ FIRST_DELAY, LONGEST_DELAY = 0.1, 30.0  # seconds until the next attempt: double
 
 
 class Backoff:
-    """Schedule of attempts to write: after each failure the delay doubles, for at most `patience` seconds in all."""
+    """Schedule of attempts to write a file.
+
+    After each failure the delay before the next attempt doubles, up to a limit. When attempts have failed for
+    `patience` seconds, `hopeless` is True.
+    """
 
     def __init__(self, patience: float):
         self._patience, self._failures = patience, 0
@@ -25,17 +29,17 @@ class Backoff:
 
     @property
     def failing(self) -> bool:
-        """Whether the last attempt to write failed."""
+        """Return whether the last attempt to write failed."""
         return self._failures > 0
 
     @property
     def due(self) -> bool:
-        """Whether the next attempt to write may be made now, because none has failed or its delay is over."""
+        """Return whether the next attempt to write may be made now: none has failed, or its delay is over."""
         return not self.failing or time.monotonic() >= self._next
 
     @property
     def hopeless(self) -> bool:
-        """Whether attempts to write have failed for `patience` seconds, without one that succeeded."""
+        """Return whether all attempts to write have failed for `patience` seconds."""
         return self.failing and time.monotonic() - self._failing_since >= self._patience
 
     def succeeded(self) -> None:
@@ -99,7 +103,10 @@ def create(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _naming(path: Path, partial: Path | None = None) -> Iterator[None]:
-    """Context that makes an OSError name `path` if it names no file, as for a full disk, or the file `partial`."""
+    """Context in which an OSError that names the file `partial`, or none, is raised again with the name `path`.
+
+    One that names no file is that of a full disk, for example.
+    """
     try:
         yield
     except OSError as error:
@@ -109,7 +116,7 @@ def _naming(path: Path, partial: Path | None = None) -> Iterator[None]:
 
 
 def open_to_append(path: Path) -> int:
-    """Return the handle of a regular file, open for appending, and created if it is missing."""
+    """Return the file descriptor of the regular file `path`, open for appending, and created if it is missing."""
     return regular(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | PLAIN | NO_WAIT, 0o666), path)
 
 
@@ -120,7 +127,10 @@ def flush_directory(directory: Path) -> None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove temporary files that a killed writer has left in `directory`; the caller holds the lock of the run."""
+    """Remove temporary files that a killed writer has left in `directory`.
+
+    The caller must hold the run's lock, so that no other process is writing there.
+    """
     for leftover in directory.glob(f"{PARTIAL}*"):
         with contextlib.suppress(OSError):
             leftover.unlink()
@@ -129,7 +139,7 @@ def remove_leftovers(directory: Path) -> None:
 def unusual(directory: Path) -> list[str]:
     """Return the paths below `directory` that are neither regular files nor directories, such as links and sockets.
 
-    They are relative to it, and sorted.
+    The paths are sorted, and relative to `directory`.
     """
     found, pending = [], [directory]
     while pending:

@@ -19,14 +19,14 @@ def named_leaves(state: TrainState) -> dict[str, Any]:
 
 
 class StateArrays(NamedTuple):
-    """State of a run as NumPy arrays by dotted path."""
+    """State of a run as NumPy arrays by dotted path; `keys` names the implementation of each random key by its path."""
 
     arrays: dict[str, np.ndarray]
     keys: dict[str, str]  # implementation of the random keys among them
 
 
 def to_arrays(state: TrainState) -> StateArrays:
-    """Return a state as NumPy arrays by dotted path, with random keys as their data."""
+    """Return a state as NumPy arrays by dotted path, with the data of each random key in place of the key."""
     arrays, keys = {}, {}
     for name, leaf in named_leaves(state).items():
         if _is_key(leaf):
@@ -45,7 +45,8 @@ def expected_arrays(like: TrainState) -> dict[str, jax.ShapeDtypeStruct]:
 def from_arrays(like: TrainState, arrays: dict[str, np.ndarray], keys: dict[str, str]) -> TrainState:
     """Return a state with the structure of `like` from saved arrays by dotted path.
 
-    `keys` are the names of the random keys' implementations by path; CheckpointError if one is another than in `like`.
+    `keys` has the name of each random key's implementation by the key's path. Raises CheckpointError if an
+    implementation is unknown or differs from that in `like`.
     """
     leaves = []
     for name, leaf in named_leaves(like).items():
@@ -63,7 +64,7 @@ def from_arrays(like: TrainState, arrays: dict[str, np.ndarray], keys: dict[str,
 
 
 def array_differences(expected: dict[str, Any], saved: dict[str, np.ndarray]) -> list[str]:
-    """Return a sentence for each array that is missing, not expected, or of another shape or dtype than `expected`."""
+    """Return a sentence for each array that is missing in `saved`, not in `expected`, or of another shape or dtype."""
     lines = [f"{name}: not in the checkpoint" for name in expected.keys() - saved.keys()]
     lines += [f"{name}: in the checkpoint, but not expected" for name in saved.keys() - expected.keys()]
     for name in expected.keys() & saved.keys():
@@ -74,7 +75,7 @@ def array_differences(expected: dict[str, Any], saved: dict[str, np.ndarray]) ->
 
 
 def num_bytes(x: Any) -> int:
-    """Return the size of an array, or of its shape and dtype, in bytes."""
+    """Return the size in bytes of an array, or of the array that a ShapeDtypeStruct describes."""
     return int(np.prod(x.shape, dtype=np.int64)) * x.dtype.itemsize
 
 

@@ -1,4 +1,4 @@
-"""Recorded sweeps: many runs trained together, each with a run directory of its own; their scores and the best one."""
+"""Recorded sweeps: many runs trained together, each in its own run directory; their scores and the best one."""
 
 from ppax.sweeps.plan import Choice, Integers, LogUniform, Normal, Uniform
 from ppax.sweeps.results import MemberResult, SettingResult, SweepResult

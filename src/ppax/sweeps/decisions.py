@@ -1,4 +1,7 @@
-"""Decisions of a search over the members (runs) of a sweep while they train, their record, and a member's lineage."""
+"""Decisions of a search over the members (runs) of a sweep while they train, their record, and lineages.
+
+A lineage is the history of a learner that population-based training has copied between members: which members have
+trained it, with which swept values."""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ AGENT = "agent."  # numbers of an agent can follow a schedule
 
 
 class Searching:
-    """Search of one sweep while its members (runs) train: when it decides, from which scores, and what it decided."""
+    """Search of one sweep while its members (runs) train: when it decides, by which scores, and what it has decided."""
 
     def __init__(
         self,
@@ -55,15 +58,15 @@ class Searching:
         self._limits = {name: {key: x[key] for key in LIMITS if x.get(key) is not None} for name, x in limits.items()}
 
     def next_after(self, iteration: int) -> int:
-        """Return the first iteration after `iteration` at which the search decides; if there is none, the last one."""
+        """Return the first iteration after `iteration` at which the search decides; if none, the last one."""
         return min(self.search.next_after(iteration, self.total), self.total)
 
     def decides_at(self, iteration: int) -> bool:
-        """Return True if the search decides at `iteration`; it never does before the first or after the last one."""
+        """Return True if the search decides at `iteration`; it never does at iteration 0 or at the last one."""
         return 0 < iteration < self.total and self.next_after(iteration - 1) == iteration
 
     def stages(self) -> Iterator[int]:
-        """Yield the iterations that all members (runs) reach before any trains on: those of decisions, then the last.
+        """Yield the iterations at which all members (runs) wait for each other: those of decisions, then the last one.
 
         A search that perturbs members (population-based training) decides inside each compiled program: only the last
         iteration is yielded.
@@ -74,15 +77,18 @@ class Searching:
             yield until
 
     def values(self, member: Member, iteration: int) -> Config:
-        """Return the values of swept options with which a member (run) reaches `iteration`, before decisions there."""
+        """Return a member's swept values on reaching `iteration`, before the decision made there, by dotted path.
+
+        A member is a run of the sweep.
+        """
         return self.decisions.values(member.number, member.values, before=iteration)
 
     def decide(self, iteration: int, run_dirs: Mapping[int, Path]) -> dict[int, SearchDecision]:
         """Return the decision at `iteration` for each member (run) in `run_dirs`, by number of the member.
 
-        Recorded decisions are returned as they are; the search makes the others, which are recorded. `run_dirs` are the
-        run directories of the members that still train, by number. Raises ConfigError where a search that copies
-        members stops one, or the other way round, or where the record is damaged.
+        Recorded decisions are returned as they are; the search makes those that are missing, and they are recorded.
+        `run_dirs` are the run directories of the members that still train, by number. Raises ConfigError if the record
+        is damaged, if a search that copies members stops one, or if one that stops members copies one.
         """
         known = self.decisions.at(iteration)
         if not run_dirs.keys() <= known.keys():
@@ -115,9 +121,9 @@ class Searching:
 
 
 def _decision(iteration: int, number: int, score: float, made: Stop | Copy | None) -> SearchDecision:
-    """Return the record of a search's decision over member (run) `number`: `made`, a stop or a copy; None: it goes on.
+    """Return the record of a search's decision on member (run) `number`, which was made from its score `score`.
 
-    `score` is the score from which the decision was made.
+    `made` is a stop or a copy; None: the member goes on.
     """
     if isinstance(made, Copy):
         return SearchDecision(iteration, number, score, COPY, made.reason, made.source, dict(made.values))
@@ -127,9 +133,10 @@ def _decision(iteration: int, number: int, score: float, made: Stop | Copy | Non
 
 
 def scores_of(run_dirs: Mapping[int, Path], since: int, iteration: int) -> dict[int, float]:
-    """Return the scores of members by number: by `score`, or, if that gives none for any member, by `reward_score`.
+    """Return the scores of members (runs) by number: of all by `score`, or, if it gives none, by `reward_score`.
 
-    The two are never mixed, as returns and mean rewards are on different scales.
+    The two are never mixed, as returns and mean rewards are on different scales. `run_dirs` are the members' run
+    directories by number; log rows after iteration `since`, up to `iteration`, are read.
     """
     scores = {number: score(path, since, iteration) for number, path in run_dirs.items()}
     if all(map(math.isnan, scores.values())):
@@ -149,9 +156,10 @@ def score(run_dir: Path, since: int, iteration: int) -> float:
 
 
 def reward_score(run_dir: Path, since: int, iteration: int) -> float:
-    """Return the score of a member in an environment that never ends: the mean `reward_mean` of the newest RECENT rows.
+    """Return the score of a member whose episodes never end: the mean `reward_mean` of its newest log rows.
 
-    Rows and NaN are as in `score`.
+    As in `score`, the rows are at most RECENT (a constant) after iteration `since`, up to `iteration`; NaN without
+    rows.
     """
     return _mean_of_recent(_known(_rows_between(run_dir, since, iteration), "reward_mean"))
 
@@ -172,7 +180,10 @@ def _known(rows: Sequence[Row], name: str) -> list[float]:
 
 @dataclasses.dataclass(frozen=True)
 class SearchDecision:
-    """Decision of a search for one member (run) of a sweep at one iteration: to go on, stop, or copy another one."""
+    """Decision of a search on one member (run) of a sweep at one iteration: to go on, stop, or copy another one.
+
+    For a copy, `source` is the number of the member whose learner is copied, and `values` are the new swept values.
+    """
 
     iteration: int
     member: int  # number in the sweep
@@ -183,7 +194,7 @@ class SearchDecision:
     values: Config | None = None  # of the swept options after a COPY, by dotted path
 
     def to_row(self) -> Config:
-        """Return the decision as plain data for JSON, without empty fields; the score is None where there is none."""
+        """Return the decision as plain data for JSON, without empty fields; a score NaN becomes None."""
         row = dataclasses.asdict(self) | {"score": None if math.isnan(self.score) else self.score}
         return {name: x for name, x in row.items() if x not in (None, "") or name == "score"}
 
@@ -191,11 +202,14 @@ class SearchDecision:
 class Decisions:
     """Decisions of a sweep's search by iteration and member (run): the rows of search.jsonl in the sweep's directory.
 
-    A resume takes recorded decisions as they are, and makes those that are missing.
+    A resumed sweep follows recorded decisions, and makes those that are missing.
     """
 
     def __init__(self, path: Path):
-        """Read the decisions of the sweep directory `path`, none if it has no file; ConfigError for a damaged file."""
+        """Read the decisions from search.jsonl in the sweep directory `path`; none if there is no such file.
+
+        Raises ConfigError for a damaged file.
+        """
         self._path = path / DECISIONS
         try:
             text = untrusted.read_text(self._path, LIMIT) if os.path.lexists(self._path) else ""
@@ -217,14 +231,11 @@ class Decisions:
         return {member: row for (when, member), row in self._rows.items() if when == iteration}
 
     def stops(self) -> dict[int, SearchDecision]:
-        """Return the decisions that stopped a member (run) of the sweep, by its number; {} if none was stopped."""
+        """Return the decisions that stopped a member (run) of the sweep, by member number; {} if none was stopped."""
         return {row.member: row for row in self._rows.values() if row.decision == STOP}
 
     def copies(self, member: int, before: float = math.inf) -> list[SearchDecision]:
-        """Return the decisions that copied another learner into `member`, a member's number, in order.
-
-        Decisions at iteration `before` or later are left out.
-        """
+        """Return the decisions below iteration `before` that copied a learner into member number `member`, in order."""
         rows = (row for row in self._rows.values() if row.member == member and row.decision == COPY)
         return sorted((row for row in rows if row.iteration < before), key=lambda row: row.iteration)
 
@@ -281,8 +292,7 @@ def search_in_iterations(plan: Plan, packs: Sequence[Pack]) -> Plan:
 def checked_total(plan: Plan, packs: Sequence[Pack]) -> int:
     """Return the largest number of iterations that a member trains for; ConfigError where the search cannot work.
 
-    `packs` are groups of members (runs) that one compiled program can train together. Nothing has been compiled by
-    then.
+    `packs` are groups of members (runs) that one compiled program can train together. Compiles nothing.
     """
     totals = [planned_iterations(pack.tasks[0].env, pack.tasks[0].run) for pack in packs]
     search, members = plan.search, sum(len(pack.tasks) for pack in packs)
@@ -307,9 +317,9 @@ def checked_total(plan: Plan, packs: Sequence[Pack]) -> int:
 
 
 def _require_numbers(plan: Plan, task: Task) -> None:
-    """Raise ConfigError where a swept option cannot change while a compiled program trains, such as a size.
+    """Raise ConfigError if a swept option, such as a size, cannot change while a compiled program trains.
 
-    `task` is a member (run) of the sweep: each option is changed in it, to see whether it needs another program.
+    To find out, each option is changed in the member (run) `task`: it must not need another program then.
     """
     known = {option.path: option for option in config.options(task.member.config)}
     if not plan.values:
@@ -328,13 +338,16 @@ def _require_numbers(plan: Plan, task: Task) -> None:
 
 
 def _nudged(value: float, low: float, high: float) -> float:
-    """Return a number slightly above `value`, or below it if that exceeds `high`; `low` if both are out of bounds."""
+    """Return a number slightly above `value`, or slightly below it if the former exceeds `high`, but at least `low`."""
     step = abs(value) / 128 or 1e-3
     return value + step if value + step <= high else max(value - step, low)
 
 
 class Stage(NamedTuple):
-    """Stage of a learner's training: from an iteration on, member (run) `member` trains it with these swept values."""
+    """Stage of a learner's training: from `iteration` on, member (run) number `member` trains it with `values`.
+
+    `values` are those of the swept options, by dotted path.
+    """
 
     iteration: int
     member: int
@@ -344,8 +357,9 @@ class Stage(NamedTuple):
 def lineage_of(decisions: Decisions, member: int, first: Mapping[int, Config]) -> tuple[Stage, ...]:
     """Return the training stages, earliest first, of the learner that `member` has at the end.
 
-    A stage is a member (run) and its swept values; population-based training copies learners between members, so that
-    the stages may be those of several. `first` are the swept values of each member before training, by number.
+    A stage is a member (run) and its swept values; population-based training copies learners between members, so a
+    learner may have had stages in several members. `first` are the swept values of each member before training, by
+    number.
     """
     stages: list[Stage] = []
     before = math.inf
@@ -359,9 +373,9 @@ def lineage_of(decisions: Decisions, member: int, first: Mapping[int, Config]) -
 def scheduled_values(run_config: Config, stages: Sequence[Stage], total: int) -> Config:
     """Return a run file that repeats a learner's stages in one run, in which a schedule changes the agent's numbers.
 
-    The schedule takes steps: numbers have the values of each of `stages` from its iteration on. A schedule that an
-    agent has already is applied to these numbers, too. Parameters of the environment have their last values. `total` is
-    the number of iterations.
+    The schedule is a step function: from the iteration of each stage on, numbers have the stage's values. If the agent
+    has a schedule already, that is applied to these numbers, too. Parameters of the environment have their last values.
+    `total` is the number of iterations.
     """
     schedules: dict[str, list[Config]] = {}
     values: Config = {}
@@ -381,9 +395,9 @@ def scheduled_values(run_config: Config, stages: Sequence[Stage], total: int) ->
 
 
 def _steps(path: str, leaf: str, stages: Sequence[Stage], total: int) -> Config:
-    """Return the table of a schedule in which the number `leaf` takes a step wherever one of `stages` changes it.
+    """Return the table of a step-function schedule for the number `leaf`, which changes where `stages` change it.
 
-    A step comes half an iteration before its stage. `path` is the dotted path of the option, `total` the number of
+    Each step comes half an iteration before its stage. `path` is the dotted path of the option, `total` the number of
     iterations.
     """
     at, values = list[float](), list[Any]()
@@ -395,6 +409,6 @@ def _steps(path: str, leaf: str, stages: Sequence[Stage], total: int) -> Config:
 
 
 def _all(parts: Sequence[Config]) -> Config:
-    """Return the table of one schedule that applies the schedules with the tables `parts`, at least one, in turn."""
+    """Return the table of one schedule that applies several schedules in turn; `parts` are their tables."""
     first, *others = parts
     return {"part": "both", "first": first, "second": _all(others)} if others else dict(first)

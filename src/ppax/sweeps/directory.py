@@ -45,7 +45,11 @@ DIGITS = 3  # least number of digits in the name of a member's directory
 
 
 class Recorded(NamedTuple):
-    """Record of a sweep: its run file, its plan, its members (runs), and the numbers of the members in each program."""
+    """Record of a sweep: its run file, its plan, its members (runs), and the members of each compiled program.
+
+    `programs` has the numbers of the members that train in each program, and `begun` the text of sweep.toml when the
+    sweep began, "" before it is written.
+    """
 
     run_config: Config  # resolved, without the tables of the sweep
     plan: Plan
@@ -86,7 +90,7 @@ def new(run_config: Config, run_dir: str | Path | None) -> Path:
 
 
 def create_sweep(path: Path, recorded: Recorded) -> None:
-    """Write the record of a new sweep into `path`, a vacant directory."""
+    """Write the record of a new sweep into the directory `path`, which holds no run or sweep."""
     write_programs(path, recorded)
     SweepName(path.name, secrets.token_hex(4)).write(path)
     safe_files.write_text(path / SWEEP_FILE, recorded.to_toml())
@@ -101,7 +105,7 @@ def write_programs(path: Path, recorded: Recorded) -> None:
 
 
 def sweep_trust_flags(recorded: Recorded) -> str:
-    """Return the options `--trust NAME` that a command needs to continue a sweep, each with a space before it."""
+    """Return the options " --trust NAME" that a command needs to continue a sweep, each after a space; "" if none."""
     table = searches.to_table(recorded.plan.search)
     names = python_objects.names_to_trust(
         [recorded.run_config, *(one.config for one in recorded.members)], python_objects.SOURCE
@@ -141,9 +145,9 @@ def read(path: Path) -> Recorded:
 
 
 def require_unchanged(before: Config, now: Config, path: Path, changing: Collection[str] = ()) -> None:
-    """Raise ConfigError if the options `now` of a run file differ from those with which it began, `before`.
+    """Raise ConfigError if the options `now` of a run file differ from `before`, those when the sweep began.
 
-    `path` is the run file of a sweep or member (run), for the error message; options whose names are in `changing` may
+    `path` is the run file of a sweep or member (run), for the error message. Options whose names are in `changing` may
     differ, because a search changes them.
     """
     changed = changed_options(before, now, changing)
@@ -155,10 +159,10 @@ def require_unchanged(before: Config, now: Config, path: Path, changing: Collect
 
 
 def changed_options(before: Config, now: Config, changing: Collection[str] = ()) -> str:
-    """Return the options in which two run files differ, in words; "" if there are none.
+    """Return a text with the options in which two run files differ, and both values; "" if there are none.
 
-    Left out are options that change no result (FREE), those named in `changing`, and, for a study of Optuna, the
-    options of the study, such as its number of trials.
+    Left out are options that change no result (FREE), options whose names are in `changing`, and, for a study of
+    Optuna, the options of the study, such as its number of trials.
     """
     first, last = (_flat(tables) for tables in (before, now))
     study = {tables.get(f"{config.SEARCH}.part") for tables in (first, last)} == {OPTUNA}
@@ -172,7 +176,7 @@ def changed_options(before: Config, now: Config, changing: Collection[str] = ())
 
 
 def _flat(tables: Config) -> dict[str, Any]:
-    """Return all options of a run file by dotted path, with the defaults of this version of ppax for missing ones."""
+    """Return all options of a run file by dotted path; for missing ones the defaults of this version of ppax."""
     run_config, _ = split_sweep(tables)
     with contextlib.suppress(ConfigError):  # user-defined parts cannot be resolved
         run_config = config.resolve(run_config)

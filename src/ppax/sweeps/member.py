@@ -38,7 +38,10 @@ LIMIT = 2**20  # bytes read of stopped.json
 
 
 class End(NamedTuple):
-    """End of a run, as its file stopped.json records it: the kind of end, the iteration and the environment steps."""
+    """End of a run, as its file stopped.json records it: the kind of end, the iteration and the environment steps.
+
+    `kind` is "" while the run goes on or can be resumed.
+    """
 
     kind: str = ""  # of ENDS; "" while the run goes on or can be resumed
     iteration: int = 0
@@ -54,7 +57,10 @@ def end_of(path: Path) -> End:
 
 
 def is_complete(path: Path) -> bool:
-    """Return True if the run in directory `path` needs nothing more: trained and evaluated, or dropped, or stopped."""
+    """Return True if the run in directory `path` is trained and evaluated, or was dropped, or was stopped.
+
+    A run is dropped when an iteration is not finite, and stopped by the search of its sweep.
+    """
     kind = end_of(path).kind
     return kind in (FAULT, SEARCH) or (kind != "" and bool(read_evaluation(path)))
 
@@ -66,9 +72,9 @@ def reached(path: Path, iteration: int) -> bool:
 
 
 def stop(path: Path, iteration: int, why: str) -> None:
-    """Record in the run directory `path` that the sweep's search has stopped this run at `iteration`, because of `why`.
+    """Record in the run directory `path` that the sweep's search stopped this run at `iteration`, for the reason `why`.
 
-    The directory must not be open, and, unless `iteration` is 0, must have a checkpoint of that iteration.
+    No process may have the directory open. Unless `iteration` is 0, it must have a checkpoint of that iteration.
     """
     steps = [row["env_steps"] for row in rows_until(path / ROWS, iteration) if type(row.get("env_steps")) is int]
     numbers = {"iteration": iteration, "env_steps": steps[-1] if steps else 0}
@@ -76,9 +82,10 @@ def stop(path: Path, iteration: int, why: str) -> None:
 
 
 def require_recorded(task: Task, path: Path, changing: Collection[str] = ()) -> None:
-    """Raise ConfigError if `path`, the run directory of an unfinished member (run), has another run's run file.
+    """Raise ConfigError if the run directory `path`, of an unfinished run, has another run file than that of `task`.
 
-    `task` is the member, with its settings. Options whose names are in `changing` may differ.
+    `task` is the member (run) of the sweep that the directory should belong to. Options whose names are in `changing`
+    may differ.
     """
     if (path / RUN_FILE).is_file() and not is_complete(path):
         require_unchanged(read_run_config(path), task_config(task), path / RUN_FILE, changing)
@@ -119,7 +126,7 @@ class MemberRun:
         return RunDirectory.create(self.path, task_config(self.task), policy)
 
     def initial(self) -> TrainState:
-        """Return the member's state before the first iteration, the same as if it were a run of its own."""
+        """Return the member's state before the first iteration, the same as if it were trained outside of a sweep."""
         warm = prepare(self.task.agent, self.shapes, self.run.init_from)
         return initial_state(self.task.agent, self.env, self.run, warm)
 
@@ -130,7 +137,7 @@ class MemberRun:
     def ended_before(self, iteration: int) -> bool:
         """Return True if this member (run) had ended when the other members of its program reached `iteration`.
 
-        A member dropped at iteration i, because the iteration after it was not finite, still counts as training at i.
+        A member that is dropped because iteration i + 1 was not finite still counts as training at iteration i.
         """
         end = end_of(self.path)
         return iteration > end.iteration or (iteration == end.iteration and end.kind != FAULT)
@@ -140,7 +147,10 @@ class MemberRun:
         return checkpoint.load(self.directory.checkpoints / f"{iteration:010d}", self.shapes, self._id)
 
     def begin(self, state: TrainState) -> None:
-        """Open the member's log files to go on at the iteration of `state`, remove later rows, and record the start."""
+        """Open the member's log files to go on at the iteration of `state`, and record this start of its run.
+
+        Log rows after that iteration are removed.
+        """
         iteration = int(state.iteration)
         if iteration:
             self.monitor.restore(self.path, iteration, self.shapes)
@@ -159,14 +169,15 @@ class MemberRun:
         return self._loggers
 
     def close_loggers(self) -> None:
-        """Close the member's loggers, if they are open; this waits for slow servers."""
+        """Close the member's loggers, if they are open; may wait for slow servers."""
         if self._loggers is not None:
             self._loggers.__exit__()
 
     def log(self, row: Row, states: Sequence[TrainState], place: int) -> bool:
         """Log one row, with evaluation and film if they are due; return True if a stop condition ends the member's run.
 
-        The member's state is `states[place]`, which is copied to the host only where it is read.
+        The member's state is `states[place]`, which is copied to the host only if an evaluation, a film or the best
+        policy needs it.
         """
         assert self._loggers is not None
         evaluated, filmed = self.evaluations.due(int(row["iteration"])), self.films.wanted(int(row["iteration"]))
@@ -189,9 +200,9 @@ class MemberRun:
         checkpoint.save(self.directory.checkpoints, state, None, origin=origin)
 
     def take_values(self, values: Config) -> None:
-        """Train the member (run) with these values of the swept options, by dotted path, from now on.
+        """Train the member (run) with the values `values` of the swept options, by dotted path, from now on.
 
-        Evaluations and log rows have them at once, the run file from the next checkpoint on.
+        Evaluations and log rows have the values at once, the run file from the next checkpoint on.
         """
         self.values = {path: float(x) for path, x in values.items()}
         if values != self.task.member.values:
@@ -204,7 +215,7 @@ class MemberRun:
     def _write_values(self) -> bool:
         """Write swept values that a search has changed to the member's run file; return True if any had changed.
 
-        A resume of this run alone then goes on with them.
+        If the member is later resumed as a run outside of the sweep, it goes on with these values.
         """
         if self._written == self.values:
             return False
@@ -213,14 +224,17 @@ class MemberRun:
         return True
 
     def prune(self, iteration: int) -> None:
-        """Remove the member's checkpoints up to `iteration` but for the newest `log.keep` of them."""
+        """Remove the member's checkpoints up to `iteration`, except the newest `log.keep` of them."""
         paths = checkpoint.list_checkpoints(self.directory.checkpoints)
         older = [path for path in paths if int(path.name) <= iteration]
         for path in older[: -self.run.log.keep if self.run.log.keep else 0]:
             shutil.rmtree(path, ignore_errors=True)
 
     def finish(self, state: TrainState, kind: str, why: str = "") -> None:
-        """Save the member's last state, and record the end of its run: `kind`, as "done" or "fault", and `why`."""
+        """Save the member's last state, and record the end of its run.
+
+        `kind` is the kind of end, such as "done" or "fault", `why` the reason in words.
+        """
         self.save(state)
         self.monitor.record(self.path, state, kind, why)
         self.prune(int(state.iteration))  # last: until then a resume may need an earlier one

@@ -32,8 +32,8 @@ OTHERS = ("env", "num_envs", *(name for name in envs.ARGUMENTS if name not in NU
 class Task(NamedTuple):
     """Member (run) of a sweep, with the agent, environment and run settings that were built for it.
 
-    The agent's program is for one device, however many the machine has: on several devices sums have another order, so
-    that results differ after some iterations. The member's run file has this setting, too, so that a run from it
+    The agent is built for one device, however many the machine has: on several devices sums have another order, so that
+    results differ after some iterations. The member's run file has this setting, too, so that a run from that file
     repeats the member on any machine.
     """
 
@@ -46,7 +46,7 @@ class Task(NamedTuple):
 class Pack(NamedTuple):
     """Members (runs) of a sweep with equal static parts, sizes and lengths: one compiled program can train them all.
 
-    Static parts are all of agent and environment but numbers, which may differ between members.
+    Static parts are everything in agent and environment except their numbers, which may differ between members.
     """
 
     tasks: tuple[Task, ...]
@@ -54,15 +54,15 @@ class Pack(NamedTuple):
 
     @property
     def compiled(self) -> bool:
-        """Whether the pack's environments are stepped inside the compiled program; if not, it has a single member."""
+        """Return whether the pack's environments run inside the compiled program; if not, it has a single member."""
         return backend_of(self.tasks[0].env).name == COMPILED
 
 
 def packed(members: Iterable[Member]) -> list[Pack]:
-    """Return the members (runs), built, in packs, in the order of the packs' first members.
+    """Return packs of the members (runs), built, in the order of the packs' first members.
 
-    A pack is the members that one compiled program can train together; each member on the host has a pack of its own.
-    Raises ConfigError, before anything compiles, for settings that cannot work.
+    A pack is the members that one compiled program can train together. Each member with environments on the host is a
+    pack by itself. Raises ConfigError, before anything compiles, for settings that cannot work.
     """
     made: dict[str, Env] = {}
     groups: list[tuple[Any, list[Task]]] = []
@@ -81,7 +81,7 @@ def packed(members: Iterable[Member]) -> list[Pack]:
 
 
 def planned_of(member: Member) -> int:
-    """Return the number of iterations for which a member (run) of a sweep trains; its settings are not checked."""
+    """Return the number of iterations for which a member (run) of a sweep trains, without checks of its settings."""
     _, _, env, run = _built(member, {})
     total = planned_iterations(env, run)
     env.close()
@@ -91,7 +91,7 @@ def planned_of(member: Member) -> int:
 def _built(member: Member, made: dict[str, Env]) -> Task:
     """Return the member (run) with agent, environment and run settings built for it; ConfigError if they are invalid.
 
-    `made` caches environments: those of members that differ in numbers only are made from the same cached one.
+    `made` caches environments between calls: members that differ in numbers only share one.
     """
     try:
         plain = {name: value for name, value in member.config.items() if name not in NUMBERS}
@@ -107,7 +107,7 @@ def _built(member: Member, made: dict[str, Env]) -> Task:
 
 
 def _checked(tasks: Sequence[Task]) -> Pack:
-    """Return the pack of these members (runs that one program can train), checked by means of the first member.
+    """Return the pack of `tasks`, members (runs) that one program can train, after checks of the first of them.
 
     Raises ConfigError where its sizes, memory or length cannot work.
     """
@@ -123,9 +123,10 @@ def _checked(tasks: Sequence[Task]) -> Pack:
 
 
 def _static_parts(task: Task) -> tuple[Any, ...] | None:
-    """Return a member's static parts, equal for members (runs) that can share a compiled program; None on the host.
+    """Return what must be equal for members (runs) to share a compiled program; None for environments on the host.
 
-    They are the lengths of the run, the shapes and dtypes of all numbers, and the tree of agent and environment.
+    That is the lengths of the run, the settings of its log, the interval of evaluations, the shapes and dtypes of all
+    numbers, and the tree structure of agent and environment.
     """
     if backend_of(task.env).name != COMPILED:
         return None
@@ -143,7 +144,7 @@ def alike(one: Task, other: Task) -> bool:
 
 
 def with_values(task: Task, values: Config) -> Task:
-    """Return the member (run) `task` with other values of swept options, by dotted path.
+    """Return the member (run) `task` with the values `values`, by dotted path, of swept options.
 
     The options must be numbers that can change without another compiled program.
     """

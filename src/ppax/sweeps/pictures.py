@@ -30,7 +30,7 @@ def draw(result: SweepResult) -> list[Path]:
     """Write the pictures of a sweep into its directory and return their paths.
 
     They are members.png, and parallel.png if an option was swept. Raises ImportError, which names the extra to install,
-    without matplotlib.
+    if matplotlib is missing.
     """
     try:
         from matplotlib.figure import Figure
@@ -48,7 +48,7 @@ def draw(result: SweepResult) -> list[Path]:
 
 
 def curves(result: SweepResult, figure: Any) -> Any:
-    """Draw the learning curve of each member (run) of a sweep, coloured by its score, into `figure`, and return that.
+    """Draw the learning curve of each member (run) of a sweep, coloured by its score, into `figure`; return `figure`.
 
     A dot ends the curve of a member that the search has stopped.
     """
@@ -82,9 +82,9 @@ def curves(result: SweepResult, figure: Any) -> Any:
 
 
 def parallel(result: SweepResult, figure: Any) -> Any:
-    """Draw a line for each member (run) of a sweep through its swept values to its score into `figure`, and return it.
+    """Draw a parallel-coordinates plot into `figure`: a line per member through its swept values to its score.
 
-    Beside the lines are bars of the options' importance.
+    A member is a run of the sweep. Beside the lines are bars of the options' importance. Returns `figure`.
     """
     paths, colour = list(result.members[0].values), _Colours(result.members)
     axes, bars = figure.subplots(1, 2, width_ratios=[0.9 + 0.9 * len(paths), 1.5])
@@ -120,7 +120,11 @@ def parallel(result: SweepResult, figure: Any) -> Any:
 
 
 def _bars(axes: Any, shares: dict[str, float]) -> None:
-    """Draw a bar for the importance of each option, the largest on top; `shares` has it by option, in [0, 1] or NaN."""
+    """Draw a bar for the importance of each option, the largest on top.
+
+    `shares` has the importance by option: the share of the scores' variance that it explains, in [0, 1], or NaN if
+    unknown.
+    """
     ordered = sorted(shares, key=lambda path: shares[path] if math.isfinite(shares[path]) else -1.0)
     for y, path in enumerate(ordered):
         share = shares[path] if math.isfinite(shares[path]) else 0.0
@@ -154,11 +158,11 @@ class _Colours:
         self.best = max(ended, key=lambda member: member.score, default=None)
 
     def of(self, member: MemberResult) -> Any:
-        """Return the colour of a member (run): by its score, or grey without one."""
+        """Return the colour of a member (run) by its score; grey if it has no score."""
         return self._map(self._norm(member.score)) if math.isfinite(member.score) else GREY
 
     def emphasis(self, member: MemberResult) -> dict[str, Any]:
-        """Return further arguments of `plot` for a member's line: a white seam around the best one, {} for others."""
+        """Return further arguments of `plot` for a member's line: a white border for the best member, {} for others."""
         if member is not self.best:
             return {}
         from matplotlib import patheffects
@@ -167,7 +171,7 @@ class _Colours:
         return {"path_effects": seam, "alpha": 1.0, "zorder": 900}
 
     def legend(self, figure: Any, dots: bool) -> None:
-        """Say below the axes what colour and width of the lines mean, and with `dots` what a dot is."""
+        """Draw a legend below the axes: colour and width of lines, and with `dots` the dots at stopped members."""
         from matplotlib.lines import Line2D
 
         scale = self._map([0.1, 0.5, 0.9])
@@ -188,7 +192,7 @@ class _Colours:
         figure.legend(*zip(*entries, strict=True), frameon=False, fontsize=8, **place)
 
     def worst_first(self) -> list[MemberResult]:
-        """Return the members (runs) in the order of drawing: those without a score first, the best one last, on top."""
+        """Return the members (runs) as they are drawn: those without a score first, the best one last, on top."""
         return sorted(self._members, key=lambda x: (x is self.best, x.score if math.isfinite(x.score) else -math.inf))
 
     def bar(self, figure: Any, axes: Any) -> None:
@@ -205,10 +209,10 @@ Ticks = list[tuple[float, str]]
 
 
 def _places(values: Sequence[Any]) -> tuple[list[float], Ticks]:
-    """Return the place in [0, 1] of each value on its axis, and the axis' ticks as pairs (place, text).
+    """Return the position in [0, 1] of each value on its axis, and the axis' ticks as pairs (position, text).
 
-    The axis is logarithmic where positive values span decades. Other values that repeat or are no numbers are spread
-    evenly.
+    The axis is logarithmic where positive values span decades. Otherwise values are spread evenly if they repeat or are
+    not all numbers; else the axis is linear.
     """
     texts = [shown(value) for value in values]
     plain = all(type(value) in (int, float) for value in values)
@@ -230,7 +234,7 @@ def _places(values: Sequence[Any]) -> tuple[list[float], Ticks]:
 
 
 def _spans_decades(values: Sequence[Any]) -> bool:
-    """Return True for positive numbers of which the largest is more than DECADES powers of ten above the smallest."""
+    """Return True if all values are positive numbers, and the largest is more than 10^DECADES times the smallest."""
     if not all(type(value) in (int, float) and value > 0 for value in values):
         return False
     return math.log10(max(values) / min(values)) > DECADES
@@ -245,7 +249,7 @@ def _linear(values: Sequence[float]) -> tuple[list[float], Ticks]:
 
 
 def _apart(ticks: Ticks) -> Ticks:
-    """Return the ticks without those that would overlap with an earlier one."""
+    """Return the ticks without those that would overlap on the axis with a tick before them in the list."""
     kept: Ticks = []
     for tick in ticks:
         if all(abs(tick[0] - other[0]) > 0.06 for other in kept):
@@ -254,7 +258,7 @@ def _apart(ticks: Ticks) -> Ticks:
 
 
 def _smooth(fine: np.ndarray, xs: np.ndarray, ys: np.ndarray) -> np.ndarray:
-    """Return a curve's values at `fine` [n]; it passes through the points (`xs`, `ys`) and is level at each of them.
+    """Return the values [n] at `fine` [n] of a smooth curve through the points (`xs`, `ys`), level at each of them.
 
     `xs` must be 0, 1, 2, ...
     """

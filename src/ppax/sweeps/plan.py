@@ -126,7 +126,7 @@ def distribution_of(table: Mapping[str, Any], path: str) -> Distribution:
 
 
 def checked_distribution(distribution: Distribution, path: str) -> Distribution:
-    """Return the distribution, values of a Choice as a tuple; ConfigError for parameters that it cannot have.
+    """Return `distribution`, with a tuple as the values of a Choice; ConfigError for invalid parameters.
 
     `path` is the dotted path of the swept option, for the error message.
     """
@@ -154,7 +154,7 @@ def checked_distribution(distribution: Distribution, path: str) -> Distribution:
 
 
 def to_table(distribution: Distribution) -> dict[str, Any]:
-    """Return the table of a run file that describes the distribution; `distribution_of` makes an equal one from it."""
+    """Return the table of a run file that describes the distribution; `distribution_of` returns an equal one for it."""
     name = next(name for name, cls in DISTRIBUTIONS.items() if type(distribution) is cls)
     fields = dataclasses.asdict(distribution)
     return {"part": name} | {key: list(x) if isinstance(x, tuple) else x for key, x in fields.items()}
@@ -166,7 +166,11 @@ def rounded(value: float) -> float:
 
 
 class Plan(NamedTuple):
-    """Plan of a sweep: what the tables `[sweep]` and `[search]` of its run file say."""
+    """Plan of a sweep: what the tables `[sweep]` and `[search]` of its run file say.
+
+    `values` are the lists or distributions of the swept options by dotted path, `seeds` a number of seeds or the seeds,
+    and `draws` the number of joint draws of all distributions, with the random seed `draw_seed`.
+    """
 
     values: Mapping[str, tuple[Any, ...] | Distribution] = {}  # of options, by dotted path
     seeds: int | tuple[int, ...] = 1
@@ -180,7 +184,7 @@ class Plan(NamedTuple):
         return {SWEEP: self.to_table()} | search
 
     def to_table(self) -> Config:
-        """Return the plan's table `[sweep]` as data, with None as "none"."""
+        """Return the plan's table `[sweep]` as data of a run file, with "none" in place of None."""
         seeds = list(self.seeds) if isinstance(self.seeds, tuple) else self.seeds
         own: Config = {"seeds": seeds, "draw_seed": self.draw_seed}
         own |= {} if self.draws is None else {"draws": self.draws}
@@ -208,7 +212,7 @@ class Member(NamedTuple):
 def config_of(target: Target) -> Config:
     """Return the configuration of a sweep's target: a name, a run file, a configuration or the result of `ppax.build`.
 
-    It may have the table `[sweep]`. Raises ConfigError for objects that no configuration can hold.
+    The configuration may have the table `[sweep]`. Raises ConfigError for objects that no configuration can hold.
     """
     if isinstance(target, Built):
         described = config.describe_run(*target)
@@ -267,7 +271,8 @@ def read(table: Mapping[str, Any]) -> Plan:
 def _require_space(values: Mapping[str, Any], draws: int | None) -> None:
     """Raise ConfigError where a study of Optuna cannot propose values for the swept options.
 
-    It cannot if there are none, if one has a normal distribution, or if `draws` (a number of draws) is set.
+    These are the cases that no option is swept, that one has a normal distribution, or that `draws` (a number of draws)
+    is set.
     """
     if draws is not None:
         raise ConfigError(f"sweep.draws = {draws}: a study proposes its settings; write {SEARCH}.trials = {draws}")
@@ -284,7 +289,7 @@ def _require_space(values: Mapping[str, Any], draws: int | None) -> None:
 
 
 def members_of(run_config: Config, plan: Plan) -> tuple[Member, ...]:
-    """Return the members (runs) of a sweep, those of one setting and different seeds in a row.
+    """Return the members (runs) of a sweep; members of one setting, which differ in their seeds, follow each other.
 
     A setting is a combination of swept values. For a study of Optuna, whose settings are not known yet, the result has
     the members of one setting that it might propose. Raises ConfigError for invalid options.
@@ -305,18 +310,18 @@ def members_of(run_config: Config, plan: Plan) -> tuple[Member, ...]:
 
 
 def seeds_of(run_config: Config, plan: Plan) -> tuple[int, ...]:
-    """Return the seeds with which every setting of a sweep is trained: those of the plan's list, if it has one.
+    """Return the seeds with which every setting of a sweep is trained: those of the plan, if it has a list of them.
 
-    If it has a number of seeds, they are consecutive, beginning with the seed of the run.
+    If the plan has a number of seeds, they are consecutive, beginning with the seed of the run.
     """
     first = config.resolve(run_config)["seed"]
     return plan.seeds if isinstance(plan.seeds, tuple) else tuple(range(first, first + plan.seeds))
 
 
 def member(run_config: Config, number: int, setting: int, values: Config, seed: int) -> Member:
-    """Return the member (run) `number` of a sweep, with these swept values and seed; ConfigError for an invalid option.
+    """Return the member (run) `number` of a sweep, with these swept values and seed; ConfigError if invalid.
 
-    `setting` is the number of its combination of values, which members with other seeds share.
+    `setting` is the number of the combination of values, which all members with these values share.
     """
     try:
         flat = dict(flatten(run_config)).items()
@@ -338,16 +343,17 @@ def described_values(values: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as short text: numbers with six digits, lists and tables as JSON."""
+    """Return a value as short text: numbers with six significant digits, lists and tables as JSON."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _values(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, tuple[Any, ...] | Distribution]]:
-    """Yield dotted path and values (a tuple or a distribution) of each swept option; ConfigError for anything else.
+    """Yield dotted path and values (a tuple or a distribution) of each swept option in a table `[sweep]`.
 
-    `table` may be nested, as TOML's dotted keys make it; `prefix` is the path of a nested table.
+    `table` may be nested, as TOML's dotted keys make it; `prefix` is the path of a nested table. Raises ConfigError for
+    an option with neither a list nor a distribution.
     """
     for name, value in table.items():
         path = prefix + name
@@ -378,7 +384,10 @@ def _seeds(seeds: Sequence[Any]) -> Iterator[int]:
 
 
 def _seed_range(text: str) -> range:
-    """Return the seeds of a range as "1000-1009", both ends included; ConfigError, with the nearest, for other text."""
+    """Return the seeds of a range as "1000-1009", both ends included; ConfigError for other text.
+
+    The error names the nearest range.
+    """
     found = SEED_RANGE.fullmatch(text.strip())
     first, last = (int(found[1]), int(found[2])) if found else (0, -1)
     if first <= last < 2**64 and last - first < MOST:
@@ -392,9 +401,9 @@ def _seed_range(text: str) -> range:
 
 
 def _settings(plan: Plan) -> Iterator[Config]:
-    """Yield the swept values of each setting of a sweep: combinations of all lists, each with every draw.
+    """Yield the swept values of each setting of a sweep: each combination of the lists' values, with each joint draw.
 
-    A draw gives each option with a distribution a value.
+    A joint draw gives every option with a distribution a value.
     """
     lists = {path: x for path, x in plan.values.items() if isinstance(x, tuple)}
     drawn = [
@@ -412,8 +421,9 @@ def _first(swept: tuple[Any, ...] | Distribution) -> Any:
 
 
 def _drawn(distribution: Distribution, path: str, draw: int, seed: int) -> Any:
-    """Return draw number `draw` of the option at `path`; `seed` is that of all draws of the sweep.
+    """Return the value of draw number `draw` from the distribution of the option at `path`.
 
-    The value depends neither on other swept options nor on the number of draws.
+    `seed` is the random seed of all draws of the sweep. The value depends neither on other swept options nor on the
+    number of draws.
     """
     return distribution.draw(np.random.default_rng([seed, zlib.crc32(path.encode()), draw]))

@@ -21,18 +21,18 @@ class Counting(Protocol):
     """Protocol of objects that count the progress of a sweep's members (runs) while they train."""
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Advance members (runs) without training: `reached` has the iteration up to which each counts as done.
+        """Count iterations of members (runs) as done without training: up to those in `reached`, by member number.
 
-        This is for iterations that were trained before a resume, and for those left when a member ends early. Members
-        are given by number. `env_steps` are their environment steps before the resume; a second call with steps of the
+        This is for iterations that were trained before a resume, and for those that are left when a member ends early.
+        `env_steps` are the members' environment steps before the resume, by number; a second call with steps of the
         same member does not add them again.
         """
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
         """Count what members (runs) of one program have trained together since the last call.
 
-        `reached` has the iteration, by number, of each member that trains on. `env_steps` are the environment steps and
-        `seconds` the time of that training, `rows` the members' newest log rows.
+        `reached` has the iteration that each member has reached, by number, without those that have ended. `env_steps`
+        are the environment steps and `seconds` the time of that training, `rows` the members' newest log rows.
         """
 
 
@@ -51,10 +51,10 @@ class Progress:
             self._console.begin(0)
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Advance members (runs) without training: `reached` has the iteration up to which each counts as done.
+        """Count iterations of members (runs) as done without training: up to those in `reached`, by member number.
 
-        This is for iterations that were trained before a resume, and for those left when a member ends early. Members
-        are given by number. `env_steps` are their environment steps before the resume; a second call with steps of the
+        This is for iterations that were trained before a resume, and for those that are left when a member ends early.
+        `env_steps` are the members' environment steps before the resume, by number; a second call with steps of the
         same member does not add them again.
         """
         for member, iteration in reached.items():
@@ -67,8 +67,8 @@ class Progress:
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
         """Count and log what members (runs) of one program have trained together since the last call.
 
-        `reached` has the iteration, by number, of each member that trains on. `env_steps` are the environment steps and
-        `seconds` the time of that training, `rows` the members' newest log rows.
+        `reached` has the iteration that each member has reached, by number, without those that have ended. `env_steps`
+        are the environment steps and `seconds` the time of that training, `rows` the members' newest log rows.
         """
         self.skip(reached, dict.fromkeys(reached, 0))
         self._env_steps += env_steps
@@ -88,7 +88,10 @@ class Progress:
                 self._console.note(EVALUATING)
 
     def take_back(self, env_steps: int) -> None:
-        """Subtract `env_steps` from the count: they will be done again, as the machine that did them was lost."""
+        """Subtract `env_steps` from the count of environment steps, because the machine that did them was lost.
+
+        They will be done again, and counted then.
+        """
         self._env_steps -= env_steps
 
     def __enter__(self) -> Progress:

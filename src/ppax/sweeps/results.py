@@ -1,4 +1,4 @@
-"""Result of a sweep: score of each member (run), statistics of each setting, the best one, importance of options."""
+"""Result of a sweep: scores of members (runs), statistics of settings, the best setting, importance of options."""
 
 from __future__ import annotations
 
@@ -47,7 +47,11 @@ READ = 500  # maximum number of members whose rows are read when the sweep ends
 
 
 class MemberResult(NamedTuple):
-    """Result of one member (run) of a sweep: its swept values and seed, its score, and why it ended early, if so."""
+    """Result of one member (run) of a sweep: its swept values and seed, and its score, NaN if it has none.
+
+    If the member ended early, `dropped` says why it was dropped, or `stopped` why the search stopped it; else they are
+    "".
+    """
 
     number: int
     values: Config  # of the swept options, by dotted path
@@ -61,7 +65,10 @@ class MemberResult(NamedTuple):
 
 
 class SettingResult(NamedTuple):
-    """Result of one setting of a sweep (a combination of swept values): members, one for each seed, and their mean."""
+    """Result of one setting of a sweep (a combination of swept values): a member for each seed, and their scores' IQM.
+
+    `low` and `high` are the ends of the 95 % confidence interval of the IQM (interquartile mean).
+    """
 
     values: Config
     members: tuple[MemberResult, ...]
@@ -97,7 +104,7 @@ class SweepResult:
 
     @property
     def stopped(self) -> tuple[MemberResult, ...]:
-        """Members (runs) of the sweep that its search ended early, before the end of their training."""
+        """Members (runs) of the sweep that its search stopped before the end of their training."""
         return tuple(member for member in self.members if member.stopped)
 
     def __repr__(self) -> str:
@@ -108,15 +115,16 @@ class SweepResult:
         )
 
     def __str__(self) -> str:
-        """Return the tables of the sweep as text, of settings and of members (runs), the best setting first."""
+        """Return the tables of the sweep as text: of its settings and of its members (runs), the best setting first."""
         return self.table()
 
     def table(self, width: int | None = None) -> str:
-        """Return the tables of the sweep as text, the best setting first: a row per setting, then one per member (run).
+        """Return the tables of the sweep as text, the best setting first: of its settings, and of its members (runs).
 
-        The members stand in it where there are at most 20, or one for each setting, which then have no table of their
-        own. Where lines would exceed `width` characters, the columns are printed in several blocks. A sentence follows
-        where settings have too few seeds.
+        If each setting has a single member, there is only the table of members. If settings have several and there are
+        more than 20 members in all, a command that lists them takes the place of their table. Where lines would exceed
+        `width` characters, the columns are printed in several blocks. A sentence follows where settings have too few
+        seeds.
         """
         paths = list(self.settings[0].values)
         columns = short_names(paths)
@@ -149,7 +157,10 @@ class SweepResult:
         )
 
     def notes(self) -> list[str]:
-        """Return sentences on settings that trained identically, as their options had no effect; reads the rows."""
+        """Return sentences on settings that trained identically, because their options had no effect.
+
+        The log rows of all members (runs) are read for this, unless there are too many.
+        """
         if not 1 < len(self.settings) <= len(self.members) <= READ:
             return []
         return identical(settings_of([records.read(member.run_dir) for member in self.members]))
@@ -172,10 +183,10 @@ class SweepResult:
 
 
 def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> SweepResult:
-    """Return the result of a sweep from its members' files; write it, and the best setting's run file, into `path`.
+    """Return the result of a sweep from its members' files, and write result.json and best.toml into `path`.
 
-    A search that changes values (population-based training) makes each member (run) a setting of its own, with its last
-    values. `total` is the number of iterations that were planned.
+    best.toml is the run file of the best setting. With a search that changes values (population-based training) each
+    member (run) is a setting by itself, with its last values. `total` is the number of iterations that were planned.
     """
     decisions, groups = Decisions(path), dict[int, list[MemberResult]]()
     for member in members:
@@ -202,7 +213,7 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
 def conclude_study(result: SweepResult, recorded: Recorded, best: Any) -> SweepResult:
     """Return `result` with the best trial of a study of Optuna; write it, and the trial's run file as best.toml.
 
-    The trial may have been trained by another worker, in another directory.
+    `best` is that trial, which another worker may have trained, in another directory.
     """
     path, numbers = result.run_dir, {member.setting for member in recorded.members}
     text = f"best trial of the study: {best.number}, score {number_cell(best.score)}"
@@ -231,9 +242,9 @@ def _iqm_text(setting: SettingResult) -> str:
 
 
 def _mean_and_min(setting: SettingResult) -> tuple[str, str]:
-    """Return mean and minimum of the scores of a setting's members (runs) as text; "-" where one has no score.
+    """Return mean and minimum of the scores of a setting's members (runs) as text; "-" if a member has no score.
 
-    Members that a search has stopped do not count where others trained to the end.
+    Members that a search has stopped do not count if others were trained to the end.
     """
     ended = [member for member in setting.members if not member.stopped]
     scores = np.asarray([member.score for member in ended or setting.members])
@@ -244,8 +255,8 @@ def _mean_and_min(setting: SettingResult) -> tuple[str, str]:
 class _Place(NamedTuple):
     """Setting of a sweep with the key by which it is ranked: first its iteration, then the standing of its scores.
 
-    The iteration is the one that its longest-trained members (runs) reached, infinity for the end; a later one ranks
-    higher.
+    The iteration is the one that its longest-trained members (runs) reached, infinity for the end of training; a later
+    one ranks higher.
     """
 
     iteration: float  # that its longest-trained members reached; infinity: the end
@@ -256,8 +267,8 @@ class _Place(NamedTuple):
 def _ranked(members: tuple[MemberResult, ...], decisions: Decisions) -> _Place:
     """Return the setting that these members (runs) belong to, with the key by which it is ranked among settings.
 
-    Its interquartile mean is over the members that trained longest and the dropped ones. A setting all of whose members
-    were dropped ranks below those that the search has stopped.
+    The interquartile mean of the setting is over the members that trained longest and the dropped ones. A setting all
+    of whose members were dropped ranks below those that the search has stopped.
     """
     stops = decisions.stops()
     ends = {
@@ -278,10 +289,10 @@ def _number(value: Any) -> float:
 def importance(values: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> dict[str, float]:
     """Return the share of the scores' variance that each swept option explains alone, in [0, 1], by the option's path.
 
-    `values` are the swept values of each member (run), `scores` the members' scores. The scores' ranks are fitted by
-    each option: by a mean for each value where values repeat or are no numbers, else by a parabola in the value's rank.
-    The share is the adjusted R^2 of the fit, so that an option without influence is near 0. Interactions of options are
-    not seen, so shares need not add to 1.
+    `values` are the swept values of each member (run), `scores` the members' scores. For each option the ranks of the
+    scores are fitted: by a mean for each value where values repeat or are no numbers, else by a parabola in the value's
+    rank. The share is the adjusted R^2 of the fit, so that an option without influence is near 0. Interactions of
+    options are not seen, so shares need not add to 1.
 
     Members without a score are left out; all shares are NaN where fewer than four are left, or all scores are equal.
     """
@@ -294,7 +305,7 @@ def importance(values: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> 
 
 
 def ranks_of(values: Sequence[float]) -> np.ndarray:
-    """Return the rank of each value, [values], from 0 for the smallest; equal values have their mean rank."""
+    """Return an array with the rank of each value, from 0 for the smallest; equal values share their mean rank."""
     array = np.asarray(values, float)
     below = (array[None, :] < array[:, None]).sum(axis=1)
     same = (array[None, :] == array[:, None]).sum(axis=1)
@@ -304,7 +315,7 @@ def ranks_of(values: Sequence[float]) -> np.ndarray:
 def _design(values: Sequence[Any]) -> np.ndarray:
     """Return the design matrix [members, terms] with which a linear fit predicts scores from the values of one option.
 
-    `values` has the option's value of each member (run). The matrix can fit a constant.
+    `values` has the option's value in each member (run). Fits by the matrix include a constant term.
     """
     texts = [shown(value) for value in values]
     groups = sorted(set(texts))

@@ -62,13 +62,15 @@ def sweep_runs(
 
     `target` is what `ppax train` takes (an environment, a preset, a run file), a configuration, or what `ppax.build`
     returns. `values` are lists or distributions by the dotted path of an option of agent, environment or run, as
-    `{"agent.learning_rate": [1e-4, 3e-4], "agent.gamma": ppax.sweeps.Uniform(0.9, 0.999)}`: every combination of the
-    lists, each with the same `draws` joint draws of all distributions, each with all `seeds`, a number of them, a
-    list, or a range as "1000-1009". `values`, `seeds` and `draws` add to the table `[sweep]` that a run file may have.
-    `draw_seed` is the random seed of the draws. Each run is a member of the sweep. Members that differ in numbers alone
-    share a compiled program; members on the host train one after the other. A member whose iteration is not finite is
-    dropped alone. `search` decides over the members while they train, as `ppax.sweeps.Halving()` or PBT; it may also be
-    a table of options.
+    `{"agent.learning_rate": [1e-4, 3e-4], "agent.gamma": ppax.sweeps.Uniform(0.9, 0.999)}`. Settings are all
+    combinations of the lists' values; with distributions, each combination is trained with the same `draws` joint draws
+    of them. Each setting is trained with all `seeds`: a number of seeds, a list, or a range as "1000-1009". `values`,
+    `seeds` and `draws` add to the table `[sweep]` that a run file may have. `draw_seed` is the random seed of the
+    draws.
+
+    Each run is a member of the sweep. Members that differ in numbers alone share a compiled program; members on the
+    host train one after the other. If an iteration of a member is not finite, this member alone is dropped. `search`
+    decides over the members while they train, as `ppax.sweeps.Halving()` or PBT; it may also be a table of options.
 
     Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
     `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same
@@ -77,8 +79,8 @@ def sweep_runs(
     cannot work.
 
     With `ray`, the address of a Ray cluster ("auto": $RAY_ADDRESS, or one on this machine) or a table of options
-    (`address`, `cpus` and `gpus` of each program, `retries`), the programs are placed on its machines; ProcessLost
-    where one was lost more often than `retries`.
+    (`address`, `cpus` and `gpus` of each program, `retries`), the programs train on its machines; ProcessLost where a
+    program was lost more often than `retries`.
     """
     run_config, of_ray = placing.split_cluster(config_of(target))
     run_config, table = plan.split_sweep(run_config)
@@ -93,7 +95,7 @@ def sweep_runs(
 
 
 def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
-    """Return the paths and addresses that the arguments of `sweep_runs` name: these are trusted, as the user's own."""
+    """Return the paths and addresses in the arguments of `sweep_runs`, which are trusted as the user wrote them."""
     found = config.outside(run_config) if isinstance(target, Built) else {}
     found |= config.outside_values(values, config.options(run_config))
     found |= searches.outside_of(search) if isinstance(search, dict) else {}
@@ -110,8 +112,8 @@ def start(
 ) -> SweepResult:
     """Begin a sweep over a resolved configuration in a new directory, train it, and return its result.
 
-    `say` is called with lines for the user. `run_dir`, `cluster` and `overwrite` are as in `sweep_runs`, where the
-    cluster is called `ray`.
+    `say` is called with lines for the user. `run_dir` and `overwrite` are as in `sweep_runs`, and `cluster` is what
+    `ray` is there.
     """
     require_named(run_dir, overwrite)
     recorded, packs = _checked(run_config, sweep_plan, cluster)
@@ -126,9 +128,9 @@ def start(
 
 
 class Planned(NamedTuple):
-    """Sweep whose settings are checked: its record, and its packs of members.
+    """Sweep whose settings are checked: its record, and its members (runs) in packs.
 
-    A pack is the members (runs) that one compiled program can train together.
+    A pack is the members that one compiled program can train together.
     """
 
     recorded: Recorded
@@ -151,7 +153,11 @@ def _checked(run_config: Config, sweep_plan: Plan, cluster: Cluster | None) -> P
 
 
 class SweepDryRun(NamedTuple):
-    """Result of a dry run of a sweep: its resolved settings, and what the training would take."""
+    """Result of a dry run of a sweep: its resolved settings, and the size of the training.
+
+    `described` is the sweep in words; `demands` are pairs (number of members, size of one member's training), one for
+    each group of members that one compiled program can train.
+    """
 
     recorded: Recorded
     described: str
@@ -180,7 +186,7 @@ def dry_run(
     cluster: Cluster | None = None,
     overwrite: bool = False,
 ) -> SweepDryRun:
-    """Return what a sweep over a resolved configuration would take, checked as in `start`, without training it.
+    """Return settings and size of a sweep over a resolved configuration, checked as in `start`, without training it.
 
     Nothing is compiled or written. Raises ConfigError for settings that cannot work. `run_dir`, `cluster` and
     `overwrite` are those of `start`.
@@ -195,7 +201,7 @@ def dry_run(
 
 
 def _decided(run_config: Config, sweep_plan: Plan) -> Config:
-    """Return the configuration with this machine's dtype in place of "auto" in options `compute_dtype`.
+    """Return the configuration with the dtype of this machine in place of each `compute_dtype` "auto".
 
     A resume on another machine then computes the same. Raises ConfigError where "auto" is among swept values.
     """
@@ -223,7 +229,7 @@ def _described(recorded: Recorded, packs: Sequence[Pack]) -> str:
 
 @refusing_unknown
 def resume_sweep(run_dir: str | Path, *, ray: str | Mapping[str, Any] | None = None) -> SweepResult:
-    """Continue the sweep in `run_dir`, and return its result, that of an uninterrupted sweep.
+    """Continue the sweep in `run_dir`, and return its result, which is that of an uninterrupted sweep.
 
     Finished members (runs) stay as they are. With `ray`, an address or a table as for `sweep_runs`, the sweep continues
     on a cluster, wherever it was begun. Raises ConfigError where there is no sweep, or another process uses it.
@@ -249,7 +255,7 @@ def _finished(path: Path, recorded: Recorded) -> bool:
 
 
 def _concluded_again(path: Path, recorded: Recorded) -> SweepResult:
-    """Return the result of a finished sweep, made anew from the files of its members (runs); nothing is compiled."""
+    """Return the result of a finished sweep, made again from the files of its members (runs); nothing is compiled."""
     total = planned_of(recorded.members[0]) if recorded.plan.search.perturbs else 0
     result = conclude(path, recorded.plan, recorded.members, total)
     if not (path / pictures.MEMBERS).exists():
@@ -258,7 +264,7 @@ def _concluded_again(path: Path, recorded: Recorded) -> SweepResult:
 
 
 def _require_one_process() -> None:
-    """Raise ConfigError where this is one of several processes that JAX has joined, whose devices belong to one run."""
+    """Raise ConfigError if JAX has joined this process with others, whose devices together serve a single run."""
     if processes.count() > 1:
         raise ConfigError("ppax sweep: one process trains all members; start it without --distributed")
 
@@ -266,9 +272,9 @@ def _require_one_process() -> None:
 def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Cluster | None) -> SweepResult:
     """Train all packs of a sweep, write its result into `path`, and return it.
 
-    A pack is the members (runs) that one compiled program can train. Recorded programs are trained as they are; other
-    members get new ones. For a study of Optuna, which proposes settings as it goes, `packs` are those of one setting
-    that it might propose. Raises Interrupted where a signal has stopped it.
+    A pack is the members (runs) that one compiled program can train. Members that the record assigns to a program train
+    in it; new programs are made for the others. For a study of Optuna, which proposes settings as it goes, `packs` are
+    those of one setting that it might propose. Raises Interrupted where a signal has stopped it.
     """
     total, console = checked_total(recorded.plan, packs), packs[0].tasks[0].run.log.console
     search, best = recorded.plan.search, None

@@ -32,7 +32,7 @@ class Grid:
         """Accept every sweep: do nothing."""
 
     def next_after(self, iteration: int, total: int) -> int:
-        """Return `total`, the last iteration, because there are no decisions before."""
+        """Return `total`, the last iteration, because this search makes no decisions before."""
         return total
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
@@ -54,7 +54,7 @@ class Halving:
     rungs: int = static("number of rungs; the last one is at 1/eta of the iterations", default=3, low=1)
 
     def check(self, members: int, total: int) -> None:
-        """Raise ConfigError where `members` runs of `total` iterations are too few for these rungs and this `eta`."""
+        """Raise ConfigError if `members` runs of `total` iterations are too few for the numbers `rungs` and `eta`."""
         if total <= 1:
             raise ConfigError(
                 f"search.rungs = {self.rungs}: {total} iterations are too few for a rung; raise total_steps"
@@ -73,9 +73,9 @@ class Halving:
         return next((rung for rung in self._places(total) if rung > iteration), total)
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return a stop for each member (run) that still trains, except the best: after rung k, members / eta^k go on.
+        """Return a stop for each member (run) that trains, except the best: after rung k, n / eta^k members go on.
 
-        `members` counts those of the whole sweep; at least one goes on.
+        Here n is the number of members of the whole sweep; at least one member goes on.
         """
         rung = self._places(standings.total).index(standings.iteration) + 1
         kept, order = max(1, standings.members // self.eta**rung), ranked(standings.scores)
@@ -96,9 +96,10 @@ class PBT:
     """Population-based training: the worst members take over the learner of a good one and perturb its numbers.
 
     The members (runs) in one compiled program are a population. A learner is weights, optimiser state and statistics; a
-    member keeps its environments and random key. Exploit is truncation selection; explore multiplies each number or
-    draws it anew (section 4.1.1). A draw depends on the seed, the iteration and the member alone. Jaderberg et al.
-    (2017), "Population Based Training of Neural Networks", arXiv:1711.09846.
+    member keeps its environments and random key. The members to replace and to copy are chosen by truncation selection
+    ("exploit"). Each swept number of a copy is then multiplied by a factor or drawn anew ("explore", section 4.1.1).
+    Random choices depend on the seed, the iteration and the member alone. Jaderberg et al. (2017), "Population Based
+    Training of Neural Networks", arXiv:1711.09846.
     """
 
     perturbs: ClassVar[bool] = True
@@ -125,9 +126,10 @@ class PBT:
     seed: int = static("random seed of the choice of copied members and of perturbations", default=0, low=0)
 
     def check(self, members: int, total: int) -> None:
-        """Raise ConfigError for fewer than two members, no factors, factors not above 0, and too long an interval.
+        """Raise ConfigError for fewer than two members, invalid factors, or too long an interval of decisions.
 
-        `members` is the number of members (runs) in the smallest program, `total` the iterations of the training.
+        `members` is the number of members (runs) in the smallest program, `total` the iterations of the training. There
+        must be at least one factor, all must be above 0, and the interval must be below `total`.
         """
         if members < 2:
             raise ConfigError(f"search.part = 'pbt': a population of {members} has nothing to copy; nearest valid: 2")
@@ -148,7 +150,7 @@ class PBT:
         return iteration - iteration % every + every
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return a copy of one of the best members (runs) into each of the worst; [] if no best one has a score."""
+        """Return a copy of one of the best members (runs) for each of the worst; [] if no best one has a score."""
         order = ranked(standings.scores)
         count = min(max(1, round(self.fraction * len(order))), len(order) // 2)
         best = [number for number in order[:count] if not math.isnan(standings.scores[number])]
@@ -166,7 +168,10 @@ class PBT:
         return Copy(number, source, values, f"{scores} member {source} is among the best")
 
     def _explored(self, standings: Standings, path: str, value: float, generator: np.random.Generator) -> float:
-        """Return a new value for the swept number at `path`, within bounds: drawn anew, or `value` times a factor."""
+        """Return a new value, within bounds, for the swept number at `path`: drawn anew, or `value` times a factor.
+
+        `value` is the number in the member that is copied.
+        """
         swept = standings.swept[path]
         low, high = bounds(swept, standings.limits.get(path, {}))
         if generator.random() < self.resample:
@@ -196,7 +201,7 @@ def _known(score: float) -> float:
 def bounds(swept: Any, limits: Mapping[str, float]) -> tuple[float, float]:
     """Return the smallest and largest value that a swept number may have; infinities where there is no bound.
 
-    Two bounds count: that of `swept`, the list or distribution of its values, and `limits`, those of the option.
+    The value must lie within the list or distribution `swept` of its values, and within `limits`, those of the option.
     """
     own = swept if isinstance(swept, tuple) else getattr(swept, "values", None)
     low, high = (min(own), max(own)) if own else (getattr(swept, "low", -math.inf), getattr(swept, "high", math.inf))
@@ -208,10 +213,10 @@ def bounds(swept: Any, limits: Mapping[str, float]) -> tuple[float, float]:
 class Optuna:
     """Study of Optuna: a sampler proposes settings from the scores of earlier ones, some at a time, trained together.
 
-    A trial is a setting (a combination of swept values) with all of its seeds; its value is the interquartile mean of
-    their scores. The sampler draws from the distributions of the sweep; lists are categories. Workers with the same
-    `storage` and `study` share trials. `sweeps/studies` trains it. Akiba et al. (2019), "Optuna: A Next-generation
-    Hyperparameter Optimization Framework", arXiv:1907.10902.
+    A trial is a setting (a combination of swept values) with all of its seeds; the trial's value is the interquartile
+    mean of their scores. The sampler draws from the distributions of the sweep; lists are categories. Workers with the
+    same `storage` and `study` share trials. The training is in `sweeps/studies`. Akiba et al. (2019), "Optuna: A
+    Next-generation Hyperparameter Optimization Framework", arXiv:1907.10902.
     """
 
     perturbs: ClassVar[bool] = False
@@ -237,7 +242,7 @@ class Optuna:
     seed: int = static("random seed of the sampler", default=0, low=0)
 
     def check(self, members: int, total: int) -> None:
-        """Raise ConfigError where a pruner is set and `reports` is not below `total`, the iterations of a trial."""
+        """Raise ConfigError if there is a pruner and `reports` is not below `total`, a trial's iterations."""
         if self.pruner != "none" and self.reports >= total:
             raise ConfigError(
                 f"search.reports = {self.reports}: must be below the {total} iterations; nearest valid value: "
@@ -245,12 +250,12 @@ class Optuna:
             )
 
     def next_after(self, iteration: int, total: int) -> int:
-        """Return the iteration of the pruner's first report after `iteration`; `total` if there is none."""
+        """Return the iteration of the first report to the pruner after `iteration`; `total` if there is none."""
         times = (report * total // (self.reports + 1) for report in range(1, self.reports + 1))
         return total if self.pruner == "none" else next((time for time in times if time > iteration), total)
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return [], no decision: sweeps/studies asks Optuna's pruner, which decides."""
+        """Return []: decisions are made by Optuna's pruner, which `sweeps/studies` asks instead of this method."""
         return []
 
 
@@ -259,7 +264,7 @@ SEARCHES = Choices("search", {"grid": Grid, "halving": Halving, "pbt": PBT, "opt
 
 
 def search_options(table: Any) -> Iterator[Option]:
-    """Yield the options of the search that the table `[search]` names; ConfigError or Untrusted for a wrong name."""
+    """Yield the options of the search that a table `[search]` names; ConfigError or Untrusted for a wrong name."""
     return config.part_options(SEARCHES, checked_search(table), SEARCH)
 
 
@@ -273,12 +278,12 @@ def read(table: Any) -> Search:
 
 
 def outside_of(table: Any) -> dict[str, Outside]:
-    """Return the addresses, such as a database's, that a table `[search]` names, by dotted path of the option."""
+    """Return the addresses, such as a database's, that a table `[search]` names, by the option's dotted path."""
     return config.outside_values(dict(flatten(checked_search(table), f"{SEARCH}.")), search_options(table))
 
 
 def build(table: Any) -> Search:
-    """Return the search that a table written by the user in Python describes; its addresses need no trust.
+    """Return the search that a table describes which the user wrote in Python: its addresses need no trust.
 
     Raises ConfigError for unknown options and values out of range.
     """
@@ -287,9 +292,9 @@ def build(table: Any) -> Search:
 
 
 def to_table(search: Search) -> Config:
-    """Return the table `[search]` of a search, from which `read` makes an equal one.
+    """Return the table `[search]` of a run file for a search, from which `read` makes an equal search.
 
-    Raises ConfigError for what is no search, and for numbers out of range.
+    Raises ConfigError for an object that is no search, and for numbers out of range.
     """
     if not isinstance(search, Search):
         raise ConfigError(f"search = {search!r}: must be a search, as ppax.sweeps.Halving(), or a table of its options")

@@ -2,8 +2,8 @@
 
 A member is a run of the sweep, a pack the members that one compiled program can train together. A program trains every
 member to the same iteration, and members are saved together: a resume continues from the newest iteration of which all
-of them have an intact checkpoint. A member that is not finite keeps its place in the program, so that the others
-compute the same, and is left out of everything else: its state no longer changes.
+of them have an intact checkpoint. If an iteration of a member is not finite, the member stays in the program, so that
+the others compute the same, but its state no longer changes, and it is neither logged nor saved any more.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Session:
     """Sweep in training: its directory and record, its progress, and the event by which a signal stops it.
 
     `train` is the function that trains packs (groups of members that share programs) to an iteration: `Programs.train`
-    in this process, or `train_on_cluster` of placing/driver.py.
+    in this process, or `train_on_cluster` in sweeps/placing/driver.py.
     """
 
     path: Path
@@ -99,8 +99,7 @@ class Session:
     def _stop_members(self, searching: Searching, iteration: int) -> None:
         """Stop those members (runs) of the sweep that the search decides to stop at `iteration`.
 
-        Compiled programs with a stopped member are removed from the record, and the other members of these get new
-        ones.
+        Compiled programs with a stopped member are removed from the record; their other members get new programs.
         """
         training = {number: run_dir for number, run_dir in self.run_dirs().items() if not end_of(run_dir).kind}
         for number, one in searching.decide(iteration, training).items():
@@ -112,7 +111,7 @@ class Session:
             self.record(programs=programs)
 
     def unplaced(self, pack: Pack) -> list[Task]:
-        """Return the members of `pack` that are in no recorded program yet, without those that the search has stopped.
+        """Return the members of `pack` that are in no recorded program, without those that the search has stopped.
 
         A pack is the sweep's members (runs) that one compiled program can train together.
         """
@@ -127,18 +126,19 @@ class Session:
 
 
 class Programs:
-    """Compiled programs of this process, each of which trains members (runs) of a sweep; the newest KEPT are kept.
+    """Compiled programs of this process that train members (runs) of a sweep, with a cache of the newest KEPT of them.
 
-    A kept program is used again for further members that differ from the earlier ones in numbers alone.
+    A cached program trains further members that differ from the earlier ones in numbers alone.
     """
 
     def __init__(self) -> None:
         self._kept: list[tuple[Task, MembersTraining]] = []
 
     def train(self, session: Session, packs: Sequence[Pack], searching: Searching, until: int) -> None:
-        """Train all packs of a sweep to iteration `until`, one program after the other; new programs are recorded.
+        """Train all packs of a sweep to iteration `until`, one program after the other.
 
-        A pack is the members (runs) that one compiled program can train together. Raises Stopped after a signal.
+        A pack is the members (runs) that one compiled program can train together. Programs that are not in the sweep's
+        record are added to it. Raises Stopped after a signal.
         """
         for pack in packs:
             if session.stop.is_set():
@@ -168,11 +168,11 @@ class Programs:
         progress: Counting,
         stop: threading.Event,
     ) -> None:
-        """Train the members (runs) of a pack to iteration `until`: one compiled program for each of `chunks`.
+        """Train the members (runs) of a pack to iteration `until`, with one compiled program for each of `chunks`.
 
-        A chunk is numbers of members; `largest` is the number of members in the pack's largest chunk. Smaller chunks,
-        unless some of their members were stopped, are filled up with copies to this number, so that they use the same
-        program.
+        A chunk is a tuple of members' numbers; `largest` is the number of members in the pack's largest chunk. A
+        smaller chunk is filled up to that number with copies of its members, so that all chunks use the same program,
+        unless some of its members were stopped.
         """
         tasks = {task.member.number: task for task in pack.tasks}
         total = planned_iterations(pack.tasks[0].env, pack.tasks[0].run)
@@ -188,11 +188,11 @@ class Programs:
                 training.train(stop, min(until, total))
 
     def chunks_of(self, pack: Pack, tasks: Sequence[Task], most: int = MOST, sharing: int = 1) -> list[tuple[int, ...]]:
-        """Return the members in chunks, one for each program: as few programs as fit into memory, of about equal size.
+        """Return members split into chunks, one for each program: as few as memory allows, of about equal size.
 
-        `tasks` are members (runs) of `pack`, and a chunk is their numbers. A program may have at most `most` members,
-        or what a lower bound on memory allows; this number is halved until the compiled program fits. `sharing`
-        programs share the machine's memory.
+        `tasks` are the members (runs), of the pack `pack`, and a chunk is a tuple of their numbers. A program may have
+        at most `most` members, or what a lower bound on memory allows; this number is halved until the compiled program
+        fits. `sharing` programs share the machine's memory.
         """
         free = available_bytes()
         available = None if free is None else free // sharing
@@ -207,7 +207,10 @@ class Programs:
         return [tuple(numbers[begin : begin + size]) for begin in range(0, len(numbers), size)]
 
     def _program(self, pack: Pack, tasks: Sequence[Task], size: int) -> MembersTraining:
-        """Return a compiled program with `size` places for `tasks`, members (runs) of `pack`: a kept one if it fits."""
+        """Return a compiled program that trains `size` members (runs) at a time, for members `tasks` of `pack`.
+
+        A cached program is returned if it fits.
+        """
         for task, kept in self._kept:
             if kept.members == size and alike(task, tasks[0]):
                 return kept
@@ -219,13 +222,13 @@ class Programs:
 def done(run_dir: Path, until: int, total: int) -> bool:
     """Return True if the member (run) in `run_dir` has nothing left to do up to iteration `until`, of `total` in all.
 
-    At the last iteration its evaluation must be there, too.
+    If `until` is the last iteration, the member must be evaluated, too.
     """
     return is_complete(run_dir) or (until < total and reached(run_dir, until))
 
 
 def train_alone(task: Task, path: Path, progress: Counting) -> None:
-    """Train and evaluate a member whose environments are on the host, as a run of its own in the directory `path`.
+    """Train and evaluate a member (run) with environments on the host, as an ordinary run in the directory `path`.
 
     Raises Stopped after a signal.
     """
@@ -288,7 +291,7 @@ class ProgramTraining:
 
     @property
     def training(self) -> list[int]:
-        """Places (indices) in the program of the members (runs) that still train."""
+        """Indices, in the program, of the members (runs) that still train."""
         return [place for place, run in enumerate(self.runs) if not run.end]
 
     def train(self, stop: threading.Event, until: int) -> None:
@@ -328,7 +331,7 @@ class ProgramTraining:
         self._end(done, states, until, stop.is_set())
 
     def _close_loggers(self) -> None:
-        """Close the loggers of all members at once: a server that does not answer holds up the sweep once."""
+        """Close the loggers of all members in parallel: the sweep waits only once for slow servers."""
         with ThreadPoolExecutor(len(self.runs)) as threads:
             list(threads.map(MemberRun.close_loggers, self.runs))
 
@@ -336,7 +339,7 @@ class ProgramTraining:
         """Return the iteration from which the program continues, and the states of its members (runs) there.
 
         Members that have ended keep their last state. In population-based training, which copies learners between
-        members, one that ended after this iteration is trained to its end again.
+        members, a member that ended after this iteration is trained to its end again.
         """
         active = [self.runs[place] for place in self.training]
         together = self.runs if active and self._searching.search.perturbs else active
@@ -368,7 +371,7 @@ class ProgramTraining:
         return run.load(iteration) if iteration in saved else run.initial()
 
     def _warn_of_changes(self) -> None:
-        """Warn, once for all members (runs), where devices or versions are not those that saved their checkpoints."""
+        """Warn, once for all members (runs), where devices or versions changed since checkpoints were saved."""
         found: dict[str, list[str]] = {}
         for place in self.training:
             run = self.runs[place]
@@ -390,9 +393,9 @@ class ProgramTraining:
             self._tasks[place] = self.runs[place].task
 
     def _copied(self, trained: TrainState, iteration: int) -> TrainState:
-        """Return the program's states after the search's copies of learners at `iteration`.
+        """Return the states `trained` of the program's members after the search's copies of learners at `iteration`.
 
-        If no copies are made there, that is `trained` unchanged.
+        If no copies are made there, they are returned unchanged.
         """
         training = self.training
         if not self._searching.search.perturbs or not training or not self._searching.decides_at(iteration):
@@ -413,8 +416,8 @@ class ProgramTraining:
     def _log(self, states: MemberStates, columns: dict[str, np.ndarray], count: int, done: int, seconds: float) -> None:
         """Log a row for each member that trains, over the `count` iterations up to `done`, which took `seconds`.
 
-        `columns` are the metrics [members] by name. The run of a member ends here if a stop condition is met or the
-        member is not finite.
+        `columns` are the metrics by name, each [members]. A member's run ends here if a stop condition is met or its
+        next iteration is not finite.
         """
         training, rows, steps, ends = self.training, list[Row](), 0, dict[int, str]()
         share = seconds / len(training)  # each member's part of the time
@@ -489,14 +492,14 @@ class ProgramTraining:
 
 
 def filled_up(items: Sequence[T], count: int) -> list[T]:
-    """Return a list of `count` items: those given, repeated from the first on as often as needed.
+    """Return a list of `count` items: `items`, repeated from the first on as often as needed.
 
-    Results for the repetitions are ignored.
+    The caller ignores results for the repetitions.
     """
     return list(itertools.islice(itertools.cycle(items), count))
 
 
 def agents_and_envs(tasks: Sequence[Task], count: int) -> tuple[list[Agent], list[Any]]:
-    """Return agents and environments for the `count` places of a program: those of `tasks`, repeated if too few."""
+    """Return `count` agents and `count` environments for a program: those of `tasks`, repeated if too few."""
     own = filled_up(tasks, count)
     return [task.agent for task in own], [task.env for task in own]

@@ -1,4 +1,4 @@
-"""Driver, which places the programs of a sweep on a Ray cluster and writes what their workers send."""
+"""Driver, which starts the programs of a sweep in workers on a Ray cluster, and writes the files that workers send."""
 
 from __future__ import annotations
 
@@ -42,35 +42,38 @@ LOOK_SECONDS = 0.5  # interval at which signals and progress are polled
 
 
 class Room(NamedTuple):
-    """Numbers of a sweep's programs that can run at the same time: on the whole cluster, on its largest machine."""
+    """Numbers of a sweep's programs that can run at the same time on a cluster.
+
+    `programs` is the number on the whole cluster, `together` the number on its largest machine.
+    """
 
     programs: int
     together: int
 
 
 class Places:
-    """Places on a Ray cluster for a sweep's programs, each with the resources given in `cluster`.
+    """Counter of how many programs of a sweep a Ray cluster can run at the same time, by the resources in `cluster`.
 
     Machines of the cluster may come and go.
     """
 
     def __init__(self, ray: Any, cluster: Cluster):
-        """Begin to look for places; ConfigError where no machine has the resources of a program."""
+        """Look at the machines of a cluster; ConfigError if none has the resources of a program."""
         self._ray, self._cluster = ray, cluster
         self._seen = time.monotonic()  # when there was room last
         if not self.room().programs:
             self._refuse()
 
     def room(self) -> Room:
-        """Return for how many programs there is room, on the whole cluster and on its largest machine.
+        """Return how many programs can run at the same time, on the whole cluster and on its largest machine.
 
-        Programs that run already are counted in.
+        Programs that run already are included.
         """
         each = [self._on(node["Resources"]) for node in self._nodes()]
         return Room(sum(each), max(each, default=0))
 
     def require(self) -> int:
-        """Return for how many programs the cluster has room; ConfigError after PATIENCE seconds with room for none."""
+        """Return how many programs the cluster can run; ConfigError if it could run none for PATIENCE seconds."""
         room = self.room()
         if room.programs:
             self._seen = time.monotonic()
@@ -82,7 +85,7 @@ class Places:
         return [node for node in self._ray.nodes() if node["Alive"]]
 
     def _on(self, has: dict[str, float]) -> int:
-        """Return for how many programs a machine has room, by its resources `has`."""
+        """Return how many programs a machine with the resources `has` (amounts by kind) can run at the same time."""
         places = int(has.get("CPU", 0)) // self._cluster.cpus
         return min(places, int(has.get("GPU", 0)) // self._cluster.gpus) if self._cluster.gpus else places
 
@@ -117,7 +120,7 @@ class Placed:
 
 
 def plan_programs(ray: Any, session: Session, packs: Sequence[Pack], cluster: Cluster, places: Places) -> None:
-    """Assign members (runs) that have no program yet to as many programs as the cluster has room for, and record these.
+    """Assign members (runs) without a program to as many programs as the cluster can run, and record these.
 
     `packs` are groups of members that one program can train together. A machine of the cluster measures how many
     members fit into its memory. Raises Stopped after a signal.
@@ -146,7 +149,7 @@ def plan_programs(ray: Any, session: Session, packs: Sequence[Pack], cluster: Cl
 
 
 def placed_of(session: Session, packs: Sequence[Pack]) -> list[Placed]:
-    """Return all programs of the packs, groups of members (runs) that share programs, as placed on the cluster.
+    """Return all programs of the packs, groups of members (runs) that share programs, in the form that `Driver` trains.
 
     A member whose environments are on the host makes a program of its own.
     """
@@ -164,9 +167,10 @@ def train_on_cluster(
 ) -> None:
     """Train all packs (groups of members that share programs) on the cluster to iteration `until`.
 
-    Programs are those recorded, and new ones for other members. `searching` is not used: the search decides between
-    stages, in the driver's process. Raises Stopped after a signal, when all programs have saved; ProcessLost where a
-    program has lost more workers than `cluster.retries`; ConfigError where no machine has the resources of a program.
+    Recorded programs are used again, and new ones made for members without one. `searching` is not used: the search
+    decides between stages, in the driver's process. Raises Stopped after a signal, when all programs have saved;
+    ProcessLost where a program has lost more workers than `cluster.retries`; ConfigError where no machine has the
+    resources of a program.
     """
     places = Places(ray, cluster)
     plan_programs(ray, session, packs, cluster, places)
@@ -215,7 +219,7 @@ class Driver:
             raise Stopped
 
     def _place(self) -> None:
-        """Start workers for programs that wait, while there is room."""
+        """Start workers for waiting programs, as many as the cluster has room for."""
         room = self._places.require() if self._waiting else 0
         while self._waiting and len(self._running) < room:
             placed = self._waiting.popleft()
@@ -237,7 +241,7 @@ class Driver:
             self._running[placed.worker.begin.remote(job)] = placed
 
     def _poll(self) -> None:
-        """Take the events that workers have sent within LOOK_SECONDS, and ask them for more unless they have ended."""
+        """Handle the events that workers send within LOOK_SECONDS, and ask them for more unless they have ended."""
         if not self._running:
             time.sleep(LOOK_SECONDS)
             return
@@ -257,7 +261,7 @@ class Driver:
                     self._running[placed.worker.next.remote()] = placed
 
     def _take(self, placed: Placed, event: Event) -> bool:
-        """Take one event of a worker, such as rows or files to write; return True if the worker goes on."""
+        """Handle one event of a worker, such as rows or files to write; return True if the worker goes on."""
         if isinstance(event, Snapshot):
             transport.apply(self._root, self._runs_of(placed), event)
             placed.env_steps = 0
@@ -277,7 +281,7 @@ class Driver:
     def _lose(self, placed: Placed, error: Exception) -> None:
         """Put a program whose worker is lost back into the queue, to go on from its last checkpoint.
 
-        After more than `retries` losses, the sweep ends with ProcessLost.
+        If the program has lost more than `retries` workers, the sweep ends with ProcessLost.
         """
         self._kill(placed)  # a worker that still lives would keep its resources
         self._progress.take_back(placed.env_steps)
@@ -298,7 +302,7 @@ class Driver:
         )
 
     def _finish(self) -> None:
-        """Ask all workers to save and end; those that have not begun are ended at once."""
+        """Ask all workers to save and end; workers that have not begun are ended at once."""
         self._waiting.clear()
         for answer, placed in list(self._running.items()):
             if not placed.begun:
@@ -322,19 +326,19 @@ class Driver:
 
 
 class MergedProgress:
-    """Progress of programs that train at the same time on a cluster, merged into the single one of the sweep."""
+    """Progress of programs that train at the same time on a cluster, added up to the one progress of the sweep."""
 
     def __init__(self, progress: Progress):
         self._progress, self._since = progress, time.monotonic()
         self._changed, self._env_steps, self._rows = False, 0, list[Row]()
 
     def add(self, env_steps: int, rows: Sequence[Row]) -> None:
-        """Add the environment steps and newest log rows of one program's members (runs); `show` counts them."""
+        """Collect the environment steps and newest log rows of one program's members (runs), for `show`."""
         self._changed, self._env_steps = True, self._env_steps + env_steps
         self._rows += rows
 
     def show(self, reached: Mapping[int, int]) -> None:
-        """Add to the sweep's progress what `add` has collected since the last call; do nothing if that is nothing.
+        """Add to the sweep's progress what `add` has collected since the last call; nothing if `add` was not called.
 
         `reached` has the iterations of the members (runs) that still train, by number.
         """

@@ -1,4 +1,4 @@
-"""Table `[ray]` of a sweep's run file: the cluster on which programs are placed, and the resources of each.
+"""Table `[ray]` of a sweep's run file: the cluster on which its programs train, and the resources of each program.
 
 [ray]
 address = "auto"
@@ -40,7 +40,10 @@ OPTIONS = {
 
 
 class Cluster(NamedTuple):
-    """Ray cluster, by its address, and the resources of each of a sweep's programs on it; the fields are OPTIONS."""
+    """Ray cluster, by its address, and the CPUs and GPUs of each of a sweep's programs on it.
+
+    `retries` is how often a program may lose its worker. OPTIONS has the defaults of the fields.
+    """
 
     address: str
     cpus: int
@@ -59,9 +62,9 @@ def split_cluster(run_config: Config) -> tuple[Config, Any]:
 
 
 def read(given: str | Mapping[str, Any] | None) -> Cluster | None:
-    """Return the cluster that a table `[ray]` or an address stands for; None for None.
+    """Return the cluster that a table `[ray]` or an address stands for; None if `given` is None.
 
-    Raises ConfigError if it is invalid.
+    Raises ConfigError if the table or the address is invalid.
     """
     if given is None:
         return None
@@ -73,9 +76,10 @@ def read(given: str | Mapping[str, Any] | None) -> Cluster | None:
 
 
 def of_file(given: Mapping[str, Any] | None) -> Cluster | None:
-    """Return the cluster of the table `[ray]` in a file (None: None); Untrusted for one that the user does not trust.
+    """Return the cluster of the table `[ray]` in a file; None if there is no table.
 
-    A cluster gets the code of this process and its credentials, and what it sends back is unpickled.
+    Raises Untrusted for an address that the user does not trust: a cluster gets the code of this process and its
+    credentials, and what it sends back is unpickled.
     """
     cluster = read(given)
     table = {OPTIONS[name].path: value for name, value in checked_cluster(given).items()}
@@ -84,7 +88,7 @@ def of_file(given: Mapping[str, Any] | None) -> Cluster | None:
 
 
 def checked_cluster(given: Any) -> Mapping[str, Any]:
-    """Return `given` as a table `[ray]`: {} for None, {"address": ...} for an address, a table unchanged.
+    """Return `given` in the form of a table `[ray]`: {} for None, {"address": ...} for an address, a table unchanged.
 
     Raises ConfigError for another type.
     """
@@ -95,9 +99,9 @@ def checked_cluster(given: Any) -> Mapping[str, Any]:
 
 
 def check(cluster: Cluster | None, search: Search) -> None:
-    """Raise ConfigError if a cluster is given and the search decides inside programs, as population-based training.
+    """Raise ConfigError for a search that decides inside programs, as population-based training, if there is a cluster.
 
-    On a cluster the programs of a sweep train apart from each other.
+    On a cluster each program of a sweep trains in a process of its own.
     """
     if cluster is not None and search.perturbs:
         name = type(search).__name__.lower()

@@ -1,10 +1,10 @@
-"""Transport of run directories between a worker and the directory of the sweep, which the driver alone writes.
+"""Transport of run directories between a worker and the directory of the sweep, which only the driver writes.
 
 A worker is an actor of a Ray cluster that trains members of the sweep, the driver the process that began it. A snapshot
 has the files that would be left if the worker were killed at that moment, so that a sweep resumed from it has the same
 results, bit by bit, as an uninterrupted one. Files are written in the order in which a run writes them: a checkpoint
-after the rows and the best policy up to it, the reason for the end after the last checkpoint. Files that are gone are
-removed last.
+after the rows and the best policy up to it, the reason for the end after the last checkpoint. Last of all, files that
+the worker no longer has are removed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ ORDER = ("best", CHECKPOINTS, STOPPED, EVALUATION)  # written after all other fi
 
 
 class Snapshot(NamedTuple):
-    """Content of run directories at one moment; the names of its files begin with the name of the run directory."""
+    """Content of run directories at one moment, with files by name; a name begins with that of the run directory.
+
+    `files` has the content of those that have changed since the last snapshot, `names` the names of all files.
+    """
 
     files: Mapping[str, bytes]  # those that have changed since the snapshot before
     names: frozenset[str]  # of all files
 
 
 class Outbox:
-    """Source of snapshots of the run directories in `root`; each has the files that changed since the one before."""
+    """Maker of snapshots of the run directories in `root`, each with the files that changed since the last snapshot."""
 
     def __init__(self, root: Path):
         self._root = root
@@ -50,13 +53,13 @@ class Outbox:
 
     @property
     def due(self) -> bool:
-        """Whether there is a checkpoint that the last snapshot does not have."""
+        """Return whether there is a checkpoint that the last snapshot does not have."""
         return not _checkpoints(self._root) <= self._checkpoints
 
     def take(self) -> Snapshot | None:
-        """Return a snapshot of the files that changed since the last one; None if checkpoints came or went meanwhile.
+        """Return a snapshot of the files that changed since the last one; None if files came or went meanwhile.
 
-        This happens if a run goes on while the snapshot is taken; a later call succeeds.
+        This happens if a run writes checkpoints while the snapshot is taken; a later call succeeds.
         """
         before, checkpoints = _stamps(self._root), _checkpoints(self._root)
         files = {}
@@ -79,9 +82,9 @@ def collect_files(root: Path, runs: Iterable[str]) -> Snapshot:
 
 
 def apply(root: Path, runs: Collection[str], snapshot: Snapshot) -> None:
-    """Write a snapshot of the run directories `runs` into `root`; ConfigError if a process uses one of them.
+    """Write a snapshot of the run directories `runs` into `root`; ConfigError if another process uses one of them.
 
-    The directories are locked meanwhile. If the process is killed while it writes, the sweep can still resume from
+    The directories are locked meanwhile. If this process is killed while it writes, the sweep can still resume from
     them.
     """
     _require_inside(runs, snapshot)
@@ -121,7 +124,7 @@ def _remove(root: Path, names: Collection[str]) -> None:
 
 
 def _require_inside(runs: Collection[str], snapshot: Snapshot) -> None:
-    """Raise ConfigError if a snapshot has names outside of the run directories `runs`: no worker of ppax sends such."""
+    """Raise ConfigError if a snapshot has a name outside of the run directories `runs`; ppax's workers send none."""
     for name in {*snapshot.files, *snapshot.names}:
         if _run_of(name) not in runs or ".." in PurePosixPath(name).parts:
             raise ConfigError(f"a worker has sent {name!r}, which is in none of its run directories")

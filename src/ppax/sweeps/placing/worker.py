@@ -1,7 +1,8 @@
 """Worker, an actor of a Ray cluster that trains the members of one program in a directory of its own machine.
 
-The driver polls for events since its last request: progress, snapshots of the run directories, the end. It alone writes
-the directory of the sweep, so that a worker that was given up as lost but still lives can change nothing.
+The driver, which is the process that began the sweep, polls for events since its last request: progress, snapshots of
+the run directories, the end. Only the driver writes the directory of the sweep, so that a worker that was given up as
+lost but still lives can change nothing there.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ WAITING = 1_000  # capacity of the queue of events; a full queue blocks training
 
 
 class ProcessContext(NamedTuple):
-    """Context of the driver's process that a worker takes over: versions, trusted packages, search path, directory."""
+    """Context of the driver's process that a worker takes over: versions, trusted packages, search path, directory.
+
+    `versions` are those of ppax and JAX, `search` is the search path of Python modules, and `cpus` the number of CPUs
+    that the worker may use.
+    """
 
     versions: tuple[str, str]  # of ppax and JAX
     trusted: tuple[list[str], list[str], list[str]]  # as imports.granted
@@ -55,7 +60,11 @@ class ProcessContext(NamedTuple):
 
 
 class Job(NamedTuple):
-    """Job of a worker on a cluster: members (runs of a sweep) that train in one program, or one member on the host."""
+    """Job of a worker on a cluster: members (runs of a sweep) that train in one program, or one member on the host.
+
+    They train up to iteration `until` of `iterations`, from `begun`, the files of their run directories. `largest` is
+    the number of members in the largest program of these sizes, 0 on the host.
+    """
 
     context: ProcessContext
     plan: Plan  # of the whole sweep
@@ -68,9 +77,9 @@ class Job(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """Event that members (runs, by number) count as done up to the iterations `reached`, without training.
+    """Event that members (runs) count as done, without training, up to the iterations `reached`, by member number.
 
-    It becomes a call of the sweep's `Counting.skip`.
+    The driver then calls the sweep's `Counting.skip` with the same arguments.
     """
 
     reached: dict[int, int]
@@ -78,9 +87,10 @@ class Skipped(NamedTuple):
 
 
 class Added(NamedTuple):
-    """Event that members (runs, by number) have trained up to the iterations `reached`.
+    """Event that members (runs) have trained up to the iterations `reached`, by member number.
 
-    It becomes a call of the sweep's `Counting.add`.
+    `env_steps` and `rows` are the steps and log rows of that training. The driver adds those of all programs together
+    and counts them by the sweep's `Counting.add`.
     """
 
     reached: dict[int, int]
@@ -89,7 +99,7 @@ class Added(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Event that a worker's program has ended: with all done, stopped by a request, or with an error.
+    """Event that a worker's program has ended: because all is done, by a request to stop, or with an error.
 
     The error is an exception as (name of its type, text, traceback); None: there was none.
     """
@@ -102,7 +112,7 @@ Event = Skipped | Added | Snapshot | Ended
 
 
 def process_context(cpus: int) -> ProcessContext:
-    """Return the context of this process, the driver, for a worker of `cpus` CPUs."""
+    """Return the context of this process, the driver, for a worker that may use `cpus` CPUs."""
     return ProcessContext((__version__, jax.__version__), imports.granted(), list(sys.path), os.getcwd(), cpus)
 
 
@@ -130,8 +140,8 @@ def enter(given: ProcessContext, stack: contextlib.ExitStack) -> None:
 def size_of_programs(given: ProcessContext, members: tuple[Member, ...], most: int, sharing: int) -> int:
     """Return how many of `members` (runs) one program may train on this machine, at most `most`.
 
-    They are split into as few programs of about equal size as memory allows, where `sharing` programs share the memory.
-    `members` must be alike enough for one compiled program to train them. `given` is the context that this process
+    The members are split into as few programs of about equal size as memory allows, where `sharing` programs share the
+    memory. They must be alike enough for one compiled program to train them. `given` is the context that this process
     takes over from the driver's.
     """
     with contextlib.ExitStack() as stack:
@@ -176,16 +186,16 @@ class Worker:
         self._stop.set()
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Send the driver the event that members (runs, by number) count as done up to iterations without training.
+        """Send the driver the event that members (runs) count as done, without training, up to `reached`.
 
-        Arguments are those of `Counting.skip`, which the driver calls.
+        `reached` and `env_steps` are by member number, as in `Counting.skip`, which the driver then calls.
         """
         self._events.put(Skipped(dict(reached), dict(env_steps)))
 
     def add(self, reached: Mapping[int, int], env_steps: int, seconds: float, rows: Sequence[Row]) -> None:
         """Send the driver the event of what members (runs) have trained together; new checkpoints are sent first.
 
-        Arguments are those of `Counting.add`, which the driver calls.
+        The arguments are those of `Counting.add`.
         """
         if not self._on_host and self._outbox.due:
             self._send()
@@ -251,7 +261,7 @@ def _described(error: BaseException) -> tuple[str, str, str]:
 def raised_by(event: Ended) -> Any:
     """Return the exception with which a worker's program ended; None if there was none.
 
-    It is a RuntimeError if its type is not in ERRORS.
+    The result is a RuntimeError if the exception's type is not in ERRORS.
     """
     if event.error is None:
         return None

@@ -1,1 +1,1 @@
-"""Studies of Optuna, which propose the settings of a sweep: their space, their trials, and rounds of training."""
+"""Studies of Optuna, which propose the settings of a sweep: search space, trials, and rounds of training."""

@@ -27,7 +27,7 @@ LOST = "repeated by another worker, after a pause here"
 
 
 class TrialBatch(NamedTuple):
-    """Trials of a study that train together: the members (runs) of each, by its number, and the packs of all members.
+    """Trials of a study that train together: the members (runs) of each by trial number, and all members in packs.
 
     A pack is the members that one compiled program can train.
     """
@@ -62,7 +62,7 @@ def train_study(session: Session) -> Best | None:
 def _next_batch(session: Session, study: Study) -> TrialBatch:
     """Return the trials to train next: those that this sweep directory has begun, else new ones, which are recorded.
 
-    The batch has no trials if the study's budget is spent.
+    The batch has no trials if the study's budget of trials is spent.
     """
     begun: dict[int, tuple[Member, ...]] = {}
     for member in session.recorded.members:
@@ -81,7 +81,7 @@ def _next_batch(session: Session, study: Study) -> TrialBatch:
 
 
 def _give_up(path: Path, members: Sequence[Member]) -> None:
-    """Stop those of `members` (runs) that are not complete, because another worker repeats their trial by now."""
+    """Record as stopped those of `members` (runs) that are not complete, because another worker repeats their trial."""
     for member in members:
         run_dir = member_dir(path, member)
         if not is_complete(run_dir):
@@ -90,9 +90,9 @@ def _give_up(path: Path, members: Sequence[Member]) -> None:
 
 
 def _built(recorded: Recorded, asked: Sequence[Proposed], study: Study) -> TrialBatch:
-    """Return the trials `asked`, built, with their members (runs).
+    """Return the trials `asked` with their members (runs), for which agents and environments are built.
 
-    A trial whose setting is invalid is left out, with a warning, and told to the study as pruned.
+    A trial whose setting is invalid is left out, with a warning, and the study is told that it is pruned.
     """
     trials: dict[int, tuple[Member, ...]] = {}
     seeds, count = plan.seeds_of(recorded.run_config, recorded.plan), len(recorded.members)

@@ -1,7 +1,7 @@
-"""Search space of a study, its samplers and its pruners, as Optuna has them.
+"""Search space of a study, its samplers and its pruners, in the form that Optuna takes.
 
-A sampler's draws are a function of seed, trial and the study's results. A database may come from a stranger: samplers
-that keep their state in it as a pickle, as Optuna's CMA-ES, are not offered.
+A sampler's draws are a function of seed, trial and the study's results. A database may come from a stranger, so
+samplers that keep their state in it as a pickle, as Optuna's CMA-ES, are not offered.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ def sampler_of(settings: Optuna) -> Any:
 
 
 class ByTrial(optuna.samplers.BaseSampler):
-    """Sampler of Optuna that is seeded anew for each trial, by the seed and the number of the trial.
+    """Sampler of Optuna that is seeded anew for each trial, by the search's random seed and the trial's number.
 
-    A resumed study thus proposes the same settings.
+    A resumed study thus proposes the same settings. Samplers that draw one sequence of points for all trials are seeded
+    by the random seed alone.
     """
 
     def __init__(self, settings: Optuna):
@@ -61,20 +62,20 @@ class ByTrial(optuna.samplers.BaseSampler):
         return SAMPLERS[self._settings.sampler](int(np.random.SeedSequence(numbers).generate_state(1)[0]))
 
     def before_trial(self, study: Any, trial: Any) -> None:
-        """Make the sampler of this trial and prepare it; Optuna calls this."""
+        """Make Optuna's sampler for this trial and prepare it; Optuna calls this."""
         self._inner = self._make(trial.number)
         self._inner.before_trial(study, trial)
 
     def infer_relative_search_space(self, study: Any, trial: Any) -> Any:
-        """Return the options that are sampled together; Optuna calls this."""
+        """Return Optuna's distributions of the options that are sampled together, by path; Optuna calls this."""
         return self._inner.infer_relative_search_space(study, trial)
 
     def sample_relative(self, study: Any, trial: Any, search_space: Any) -> Any:
-        """Return values of the options that are sampled together; Optuna calls this."""
+        """Return values of the options that are sampled together, by path; Optuna calls this."""
         return self._inner.sample_relative(study, trial, search_space)
 
     def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
-        """Return a value of one option that is sampled alone; Optuna calls this."""
+        """Return a value of one option that is sampled independently of the others; Optuna calls this."""
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
@@ -85,7 +86,8 @@ class ByTrial(optuna.samplers.BaseSampler):
 def space_of(swept: Mapping[str, Any]) -> dict[str, Any]:
     """Return Optuna's distribution of each swept option by path; values of a list are categories, as JSON texts.
 
-    The options are sorted by path: Optuna samples in the order of this table, and a run file may have another one.
+    The options are sorted by path, so that their order in the run file does not matter: Optuna samples in the order of
+    the result.
     """
     return {path: _distribution(swept[path]) for path in sorted(swept)}
 
@@ -110,8 +112,8 @@ def _value(one: Any, parameter: Any) -> Any:
 
 
 def _categories(one: Any) -> dict[str, Any]:
-    """Return the values of a list or Choice by their JSON texts, which are the categories.
+    """Return the values of a list or Choice by their JSON texts, which are the categories for Optuna.
 
-    Optuna's own categories cannot be lists, and it takes 1 and true for equal.
+    Categories of Optuna cannot be lists, and 1 and true would be the same one.
     """
     return {json.dumps(value): value for value in (one if isinstance(one, tuple) else one.values)}

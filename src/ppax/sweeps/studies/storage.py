@@ -42,7 +42,7 @@ def sqlite_file(path: Path) -> str:
 def one_at_a_time(url: str) -> contextlib.AbstractContextManager[Any]:
     """Return a reentrant lock with which the workers of a study take turns in its database.
 
-    For SQLite, which cannot lock rows, it is a lock file; for other databases it does nothing.
+    For SQLite, which cannot lock rows, it is a lock file; other databases need none, and it does nothing.
     """
     file = _file_of(url)
     return contextlib.nullcontext() if file is None else filelock.FileLock(f"{file}{LOCK}")
@@ -60,9 +60,10 @@ def _file_of(url: str) -> str | None:
 def require_sound_files(url: str) -> None:
     """Raise ConfigError where files of a SQLite database could let a stranger change or remove other files.
 
-    The files are written in place: through a link or another name of a file, writing would change that one. A lock file
-    must be empty, as some versions of filelock make it so. A journal must not name other databases, as a study has
-    none: SQLite removes the file that its end names (https://sqlite.org/fileformat.html#the_rollback_journal).
+    The database's files must not be links or have other names, through which writing would change another file. A lock
+    file must be empty, as some versions of filelock make it so. A journal must not name other databases, as that of a
+    study never does: SQLite removes the file that a journal's end names
+    (https://sqlite.org/fileformat.html#the_rollback_journal).
     """
     file = _file_of(url)
     for ending in () if file is None else ("", "-journal", "-wal", "-shm", LOCK):
@@ -87,8 +88,8 @@ def _end_of(path: Path, size: int) -> bytes:
 def opened(settings: Optuna, url: str, every: int | None, repeat: Callable[[Any, Any], None]) -> tuple[Any, Any]:
     """Return (study, its storage), opened or created in the database at `url`; ConfigError where that fails.
 
-    A worker records a heartbeat each `every` seconds; None if it shares the study with no other worker. `repeat` is
-    called with the study and each trial of a worker that was lost.
+    A worker records a heartbeat each `every` seconds; `every` is None if the study is shared with no other worker.
+    `repeat` is called with the study and each trial of a worker that was lost.
     """
     require_sound_files(url)
     life = {} if every is None else {"heartbeat_interval": every, "grace_period": settings.patience}
@@ -123,7 +124,7 @@ def shown_url(url: str) -> str:
 
 
 def reading(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a method of a study so that faults of its database, at `self._url`, become a ConfigError."""
+    """Decorate a method of a study: errors of the database at `self._url` become a ConfigError."""
 
     @functools.wraps(method)
     def checked(self: Any, *arguments: Any) -> Any:
@@ -155,5 +156,5 @@ def quiet() -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message; the name of its type where there is no message."""
+    """Return the first line of an error's message; the name of the error's type if it has no message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""Study of Optuna, as one of its workers sees it: its trials, those of others, and what is left of its budget."""
+"""Study of Optuna, as one of its workers sees it: the worker's trials, other workers' trials, and the budget left."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ class Proposed(NamedTuple):
 
 
 class Best(NamedTuple):
-    """Best trial of a study, whichever worker trained it."""
+    """Best trial of a study, whichever worker trained it: its number, swept values and score.
+
+    `run` is the run directory of the trial's first seed, with the name of its machine.
+    """
 
     number: int
     values: Config
@@ -57,7 +60,8 @@ class Best(NamedTuple):
 class Study:
     """Study of Optuna for a sweep, as one of its workers uses it; a context manager.
 
-    While it is open, it records heartbeats in a shared database, so that other workers do not repeat its trials.
+    While it is open, it records heartbeats in a shared database, so that other workers do not repeat its running
+    trials.
     """
 
     @reading
@@ -110,7 +114,7 @@ class Study:
 
     @reading
     def unrecorded(self, known: Container[int]) -> list[Proposed]:
-        """Return this worker's running trials that its sweep directory lacks, as after a kill; [] if it has all.
+        """Return this worker's running trials that its sweep directory lacks, as after a kill; [] if there are none.
 
         `known` are the numbers of the trials that the directory has.
         """
@@ -127,7 +131,7 @@ class Study:
 
     @reading
     def runs(self, number: int) -> bool:
-        """Return True if trial `number` is still this worker's: it has no result, and no other worker repeats it."""
+        """Return True if this worker still trains trial `number`: it has no result, and no other worker repeats it."""
         running = bool(self._trials()[number].state == RUNNING)
         if running:
             self._own(number)
@@ -135,7 +139,7 @@ class Study:
 
     @reading
     def others(self) -> int:
-        """Return the number of trials that other workers train or that wait for one; 0 if the study is not shared."""
+        """Return the number of trials that wait for a worker or that other workers train; 0 in an unshared study."""
         if not self._shared:
             return 0
         self._fail_stale()
@@ -145,7 +149,7 @@ class Study:
 
     @reading
     def prunes(self, scores: Mapping[int, float], iteration: int) -> dict[int, str]:
-        """Report the scores of trials, by number, at `iteration`; return the reason for each trial to prune."""
+        """Report the scores of trials at `iteration`; return the reason for each trial to prune, both by number."""
         for number, score in scores.items():
             self._storage.set_trial_intermediate_value(self._trial_id(number), iteration, score)
         trials = {number: self._storage.get_trial(self._trial_id(number)) for number in scores}
@@ -157,8 +161,9 @@ class Study:
     def tell(self, number: int, score: float, why: str, run: Path) -> None:
         """Tell the study the value `score` of trial `number`.
 
-        With a reason `why`, or without a finite score, the study is told that the trial is pruned. `run` is the
-        directory in which it was trained. A trial that another worker repeats by now is left to that worker.
+        If there is a reason `why`, or `score` is not finite, the study is told that the trial is pruned. `run` is the
+        directory in which the trial was trained. If another worker repeats the trial by now, nothing is told, and a
+        warning says so.
         """
         if not self.runs(number):
             warnings.warn(
@@ -175,7 +180,7 @@ class Study:
 
     @reading
     def best(self) -> Best | None:
-        """Return the best trial of the study, by any worker; None where no trial has a value."""
+        """Return the best trial of the study, whichever worker trained it; None where no trial has a value."""
         done = [trial for trial in self._trials() if trial.state == DONE]
         if not done:
             return None
@@ -228,7 +233,7 @@ class Study:
                 optuna.storages.fail_stale_trials(self._study)
 
     def _repeat(self, study: Any, trial: Any) -> None:
-        """Propose the parameters of a lost worker's trial again, as a new one; Optuna calls this once for each."""
+        """Propose the parameters of a lost worker's trial again, as a new trial; Optuna calls this."""
         if trial.params:
             study.enqueue_trial(trial.params, user_attrs={REPEATED: trial.number})
 

@@ -58,7 +58,11 @@ class ModuleNetwork(BoxOptions):
 
     @classmethod
     def for_spaces(cls, env: Any, module: Any = "", arguments: Mapping[str, Any] = Table(), **box: Any) -> Self:
-        """Return the network for the spaces of `env`; ConfigError where module, arguments or output do not fit."""
+        """Return the network for the spaces of `env`, with the user's `module`, a class, function or instance.
+
+        `box` are options of Box actions. Raises ConfigError where the module cannot be made with `arguments`, or where
+        its output does not fit the spaces.
+        """
         if getattr(env, "actor_obs", ()):
             raise ConfigError(
                 "network: this environment has observations for the critic only, and one module would show them to the "
@@ -74,19 +78,19 @@ class ModuleNetwork(BoxOptions):
 
     @property
     def actor_readers(self) -> tuple[EntryReader, ...]:
-        """Encoder of the actor with the entries of the observation that it reads."""
+        """Encoder of the actor, the module, with the entries of the observation that it reads; a tuple of one."""
         return (self.reader,)
 
     @property
     def critic_readers(self) -> tuple[EntryReader, ...]:
-        """Encoder of the critic with the entries of the observation that it reads: that of the actor."""
+        """Encoder of the critic, which is the actor's: the module with the entries that it reads; a tuple of one."""
         return (self.reader,)
 
     def init(self, key: Key, num_values: int = 1) -> Params:
-        """Return new parameters: of the module, and those of ppax that its output needs; a nested dict.
+        """Return new parameters, a nested dict: those of the module, and those of ppax's heads that it needs.
 
-        Raises ConfigError where the module's output fits neither the action space nor `num_values`, the number of
-        outputs that the critic needs.
+        A module that returns features needs linear heads. Raises ConfigError where the module's output fits neither the
+        action space nor `num_values`, the number of outputs that the critic needs.
         """
         module_key, policy_key, value_key = jax.random.split(key, 3)
         params = {"module": self.init_module(module_key)}
@@ -105,12 +109,18 @@ class ModuleNetwork(BoxOptions):
         return params
 
     def init_module(self, key: Key) -> Params:
-        """Return new parameters of the module alone; ConfigError where it has other state or cannot be made."""
+        """Return new parameters of the user's module alone, without heads of ppax.
+
+        Raises ConfigError where the module cannot be made, or has state besides its parameters.
+        """
         params: Params = self.reader.encoder.init(key, self.reader.example())
         return params
 
     def output_shapes(self, params: Params) -> ModuleOutput:
-        """Return the shapes of the module's output with these parameters; ConfigError where they do not fit."""
+        """Return the shapes of the module's output, for the module's parameters `params`.
+
+        Raises ConfigError where the output has another form than the network takes, or does not fit the action space.
+        """
         output: ModuleOutput = jax.eval_shape(
             lambda params: self._output(self.reader.encoder(params, self.reader.example())), params
         )
@@ -158,7 +168,11 @@ class ModuleNetwork(BoxOptions):
         return f"network: module {label_of(self.module)}"
 
     def _output(self, given: Any) -> ModuleOutput:
-        """Return a module's output by name, its value as a vector; ConfigError for a form not listed above."""
+        """Return what the user's module returned for one observation as a `ModuleOutput`, with the value as a vector.
+
+        Raises ConfigError unless that is a vector of features, (policy, value) or (policy, log_std, value), of the
+        sizes that the action distribution takes.
+        """
         if hasattr(given, "shape"):
             if len(given.shape) != 1:
                 raise ConfigError(f"{self._label} returns features of shape {list(given.shape)}: must be a vector")

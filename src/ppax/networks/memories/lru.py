@@ -30,10 +30,10 @@ class LRU:
     max_phase: float = static("initial eigenvalues: largest phase, in radians per step", default=math.pi / 10, low=0.0)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return new parameters of an LRU for features [size] as in the paper's appendix A.
+        """Return new parameters of an LRU for features [size], drawn as in the paper's appendix A.
 
-        The absolute values of lambda are uniform in area between the radii r_min and r_max; B, C and D are normal.
-        Raises ConfigError where `width` is odd.
+        The absolute values of the eigenvalues are uniform in area between the radii r_min and r_max; input, output and
+        skip weights are normal. Raises ConfigError where `width` is odd.
         """
         if self.width % 2:
             raise ConfigError(f"network.memory: width = {self.width} must be even; nearest: {self.width + 1}")

@@ -73,9 +73,10 @@ def init_gates(key: Key, size: int, width: int, gates: int) -> Params:
 # Forward-mode rule, which JAX transposes by itself: under vmap the kernel's gradient is one product for all streams
 @jax.custom_jvp
 def recurrent_matmul(recurrent_out: Array, h: Array, kernel: Array) -> Array:
-    """Return `recurrent_out` [L, n] unchanged, with the gradient of `h @ kernel`, which goes to the kernel only.
+    """Return `recurrent_out` [L, n] unchanged, but with the gradient that `h @ kernel` has with respect to `kernel`.
 
-    `h` is [L, width] and `kernel` [width, n]. The caller has computed the product before, or needs its gradient alone.
+    `h` is [L, width] and `kernel` [width, n]; `h` receives no gradient. A caller that has computed the product already,
+    or needs only its gradient, so avoids computing it again.
     """
     return recurrent_out
 

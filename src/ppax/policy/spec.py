@@ -275,7 +275,7 @@ def space_to_data(space: spaces.Space) -> dict[str, Any]:
 def space_from_data(data: Any, where: str = "space", depth: int = 0) -> spaces.Space:
     """Return the space that `data`, made by `space_to_data`, describes; ConfigError, naming `where`, if invalid.
 
-    `depth` is the number of spaces that it is inside of.
+    `depth` is the number of Dict and Tuple spaces around it.
     """
     try:
         if depth == 0:  # before anything is allocated
@@ -288,7 +288,10 @@ def space_from_data(data: Any, where: str = "space", depth: int = 0) -> spaces.S
 
 
 def _sizes(data: Any, where: str, depth: int = 0) -> Iterator[int]:
-    """Yield how many numbers each elementary space (no Dict or Tuple) in `data` has; nothing if `data` is no space."""
+    """Yield the number of elements of each Box in `data`, and 1 for each space of another kind but Dict and Tuple.
+
+    Yields nothing if `data` describes no space. The caller limits the sum before any array is made.
+    """
     if not isinstance(data, Mapping) or depth > DEEPEST:
         return
     if data.get("space") in ("Dict", "Tuple"):

@@ -72,7 +72,10 @@ def _later(version: str) -> bool:
 
 
 def _agent(path: Path, description: dict[str, Any], agent: Agent | None) -> tuple[PolicySpec, Agent]:
-    """Return specification and agent of a bundle; the agent is `agent`, or (None) built from the configuration."""
+    """Return specification and agent of a bundle: `agent` itself, or if that is None one built from the configuration.
+
+    Raises ConfigError where the bundle's policy has parts of the user's own and no `agent` is given.
+    """
     where = f"{path}: {archive.DESCRIPTION}"
     try:
         spec = PolicySpec.from_data(archive.undo_json(description.get("spec")), where)

@@ -1,4 +1,4 @@
-"""Joint distributions of independent parts: factors of one kind (MultiDiscrete), and the entries of a Dict or Tuple."""
+"""Joint distributions of independent components: of one kind (MultiDiscrete), or the entries of a Dict or Tuple."""
 
 from __future__ import annotations
 

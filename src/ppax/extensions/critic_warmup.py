@@ -24,7 +24,7 @@ ENOUGH = 2**30  # steps from which on they are not counted any more
 
 @part
 class CriticWarmup(Extension):
-    """Critic warm-up: in the first `steps` the critic alone learns, and the actor's weights stay as they are.
+    """Critic warm-up: in the first `steps` environment steps only the critic learns; the actor's weights do not change.
 
     It needs the optimiser `actor_critic`, which has separate steps for actor and critic. The actor's optimiser starts
     after the warm-up.

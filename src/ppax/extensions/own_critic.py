@@ -132,7 +132,7 @@ class OwnCritic(Extension):
         return Before(state._replace(key=key), reward, targets.advantage, inner.streams, {**inner.metrics, **own})
 
     def targets(self, targets: Targets, extras: Array) -> Targets:
-        """Return PPO's targets with the advantages of intrinsic rewards, `extras`, added; value targets are kept."""
+        """Return PPO's targets with the advantages of intrinsic rewards, `extras`, added; value targets stay."""
         return targets._replace(advantage=targets.advantage + extras)
 
     def _values_of(self, network: Network, state: OwnCriticState, rollout: Rollout) -> tuple[Array, Array]:

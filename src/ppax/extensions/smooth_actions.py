@@ -82,7 +82,7 @@ class CAPS(Extension):
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
         """Return the observation after each step [T, B] of a rollout, as inputs of `terms`; rewards are unchanged.
 
-        A network with memory needs none: its next mean action is that of the next row of a sequence.
+        With a memory there are no such inputs: the next mean action is that of the next row of a sequence.
         """
         needed = self.temporal_coef is not None and not jax.tree.leaves(agent.initial_carry(1))
         return Before(state, reward, following_in_episode(rollout) if needed else ())
@@ -155,9 +155,9 @@ class ActionRate(Extension):
     """Metrics of how much actions change from step to step, in the environment's unit; nothing is learned from them.
 
     `action_rate` is the mean of |a_t - a_(t-1)|, and `action_jerk` that of the second difference |a_t - 2 a_(t-1) +
-    a_(t-2)|, over the elements of actions and all steps of a rollout of which these actions are in the same episode.
-    Both are of the actions taken. `noiseless_action_rate` and `noiseless_action_jerk` are of the mean actions of the
-    policy after the update, in the same observations: they take one forward pass over the rollout.
+    a_(t-2)|, over the elements of actions, and over all steps of a rollout for which these actions are all of the same
+    episode. Both are of the actions taken. `noiseless_action_rate` and `noiseless_action_jerk` are of the mean actions
+    of the policy after the update, in the same observations: they take one forward pass over the rollout.
     """
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
@@ -250,9 +250,10 @@ def on_the_way(obs: PyTree, after: PyTree, share: Array) -> PyTree:
 
 
 def actions_and_modes(agent: Any, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
-    """Return the actions of stored sequences [M, L] and the policy's mean actions in them, as rows [M * L, d] each.
+    """Return the actions of stored sequences [M, L], and the policy's mean actions in the same observations.
 
-    Both are as the environment gets them. They are computed in chunks of as many rows as the agent computes at once.
+    Both are rows [M * L, d], as the environment gets actions. They are computed in chunks of as many rows as the agent
+    computes at once.
     """
     length = steps.valid.shape[1]
     at_once = max(1, agent.program.rows(length, agent.compute_dtype, steps.obs, agent.network) // length)

@@ -183,7 +183,7 @@ class Torso(NamedTuple):
     def require_simba(self, name: str) -> None:
         """Raise ConfigError where SimBa's layers are combined with options that contradict them.
 
-        `name` is "actor" or "critic".
+        SimBa's blocks have one width, layer norm, residual connections and relu. `name` is "actor" or "critic".
         """
         if self.layers != SIMBA:
             return
@@ -226,7 +226,7 @@ class Torso(NamedTuple):
 
 
 def with_columns(memory: MemoryPart, readers: tuple[EntryReader, ...], hidden: tuple[int, ...]) -> MemoryPart:
-    """Return `memory`; a window of some entries of the observation is returned with the indices of their features set.
+    """Return `memory`; if it is a `Window` of some entries of the observation, with the indices of their features set.
 
     Indices count all features of the encoders `readers`, one after the other. Raises ConfigError where no encoder reads
     an entry of the window, or where layers before the window (`hidden`, a stack) mix the entries.
@@ -360,7 +360,7 @@ class Composed(BoxOptions):
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
         """Return the parameters with the value head's last layer changed: new outputs = scale * old outputs + shift.
 
-        A critic such as PopArt needs it, whose outputs have a changing scale.
+        A critic whose value targets change their scale, such as PopArt, keeps its values V in this way.
         """
         return params | {"value": rescaled_dense(params["value"], scale, shift)}
 

@@ -222,8 +222,8 @@ def named_encoders(
 ) -> tuple[tuple[str, Any], ...]:
     """Return the encoders of single entries as sorted pairs (name of the entry, encoder).
 
-    Raises ConfigError for a name that is none of the `available` entries; it names the option `field` and the nearest
-    entry.
+    Raises ConfigError for a name that is none of the `available` entries; the message names the option `field` and the
+    nearest entry.
     """
     names = [entry.name for entry in available]
     for name in dict(encoders):

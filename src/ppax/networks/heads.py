@@ -246,9 +246,9 @@ BOX_DEFAULTS = {field.name: field.default for field in dataclasses.fields(BoxOpt
 def head_for(space: spaces.Space, distribution: str = "normal", **box: Any) -> Head:
     """Return the head for an action space; a head makes the action distribution from the network's outputs.
 
-    `distribution` and `box`, the other options of `BoxOptions`, apply to Box spaces in it. Standard deviations that do
-    not depend on the state start at exp(log_std_init): as parameters, the network initialises them; with `state_std`,
-    the head adds an offset to the network's outputs. Raises ConfigError where an option is invalid.
+    `distribution` and `box`, the other options of `BoxOptions`, apply to the Box spaces in it. Standard deviations
+    begin at exp(log_std_init): the network initialises those that are parameters; with `state_std`, where they depend
+    on the observation, the head adds an offset to the network's outputs. Raises ConfigError where an option is invalid.
     """
     options = BoxOptions(distribution=distribution, **box)
     if imports.is_path(distribution):

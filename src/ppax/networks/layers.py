@@ -57,7 +57,7 @@ def dense(params: Params, x: Array) -> Array:
 def rescaled_dense(params: Params, scale: Scalar, shift: Scalar) -> Params:
     """Return a linear layer's parameters, changed: its outputs become `scale` * (old outputs) + `shift`.
 
-    A critic whose value targets change their scale (PopArt) keeps its values by it.
+    A critic whose value targets change their scale, such as PopArt, keeps its values V in this way.
     """
     return params | {"kernel": params["kernel"] * scale, "bias": params["bias"] * scale + shift}
 

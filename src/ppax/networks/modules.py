@@ -5,9 +5,10 @@ The module maps one observation to its output, an array or several:
 * a vector: features, on which ppax puts a linear head for the policy and one for the value;
 * `(policy, value)`: a whole actor-critic module. `policy` has the numbers that the action distribution takes (logits;
   means; with `state_std` means and standard deviations), `value` is [] or [1];
-* `(policy, log_std, value)`: the same with log standard deviations of its own, where the distribution has free ones.
+* `(policy, log_std, value)`: the same with log standard deviations, for distributions whose log standard deviations
+  would otherwise be parameters that ppax adds.
 
-Encoders, memories and separate torsos of actor and critic stand in `composed.py`, where a module can be the encoder.
+Encoders, memories and separate torsos of actor and critic are in `composed.py`, where a module can be the encoder.
 """
 
 from __future__ import annotations
@@ -78,12 +79,12 @@ class ModuleNetwork(BoxOptions):
 
     @property
     def actor_readers(self) -> tuple[EntryReader, ...]:
-        """Encoder of the actor, the module, with the entries of the observation that it reads; a tuple of one."""
+        """Actor encoder, the user's module, with the entries of the observation that it reads; a tuple of one."""
         return (self.reader,)
 
     @property
     def critic_readers(self) -> tuple[EntryReader, ...]:
-        """Encoder of the critic, which is the actor's: the module with the entries that it reads; a tuple of one."""
+        """Encoder of the critic, the same module as the actor's, with the entries that it reads, in a tuple of one."""
         return (self.reader,)
 
     def init(self, key: Key, num_values: int = 1) -> Params:

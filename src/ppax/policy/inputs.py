@@ -345,7 +345,10 @@ class Reader:
         return own.reshape(math.prod(own.shape[: own.ndim - len(leaf.shape)]), *leaf.shape)  # also without an element
 
     def _units(self, obs: Any) -> int | None:
-        """Return the length of `obs` if it is a batch; None for one observation, or if its first array fits neither."""
+        """Return the number of observations in `obs` if it is a batch; None for one observation.
+
+        It is also None if the first array of `obs` has the shape of neither.
+        """
         first = self._leaves[0]
         try:
             shape = np.shape(first.of(obs))

@@ -280,9 +280,9 @@ class Teacher:
     """Policy that a student imitates, read at its first use. Teachers with equal checksums compare equal.
 
     Its weights are constants of the compiled program, which is compiled for one teacher. They are no leaves of the
-    agent as a JAX tree, because a sweep, or agents with separate parameters, map over those. Its memory of each stream
-    (one agent in one environment) is a tuple of arrays [B, ...], whose shapes and types are known before the policy is
-    read.
+    agent as a JAX tree, because a sweep, or agents with separate parameters, map over all leaves. The teacher's memory
+    of each stream (one agent in one environment) is a tuple of arrays [B, ...], whose shapes and types are known before
+    the policy is read.
     """
 
     def __init__(self, source: str, checksum: str, memory: tuple[str, ...], wanted: Wanted, policy: Any = None):
@@ -480,7 +480,7 @@ def _selected(index: Array, trees: Sequence[PyTree]) -> PyTree:
 
 
 class Taught(NamedTuple):
-    """Result of `Teacher.follow`: distributions of a teacher's actions in a rollout, and its memory after it."""
+    """Result of `Teacher.follow`: a teacher's distributions in a rollout, and the teacher's memory after it."""
 
     distribution: Any  # [T, B]
     memory: PyTree  # [B, ...]

@@ -110,7 +110,7 @@ class MotionPrior(Extension):
         return ExtensionState(MotionPriorState(params, opt_state, own_key))
 
     def before(self, agent: Any, state: MotionPriorState, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Return the weighted sum of rewards [T, B], and the state after the discriminator's training.
+        """Return the weighted sum of task and style rewards [T, B], and the state after the discriminator's training.
 
         Style rewards are those of the discriminator before it learns from this rollout. A step has none where the
         observation after it in the same episode is not known, as at an episode's end where a host environment resets in

@@ -58,7 +58,10 @@ class ByTask:
         return False
 
     def check(self, observation: spaces.Space, teachers: Sequence[Any]) -> None:
-        """Raise ConfigError where the entry does not exist, or has another number of tasks than there are teachers."""
+        """Raise ConfigError where the observation has no entry `entry`, or this entry cannot be the task's number.
+
+        Also raises it where the entry has another number of tasks than there are teachers.
+        """
         place, space = entry_at(observation, self.entry, f"{FIELD}.entry")
         where = f"{FIELD}.entry = {self.entry!r}"
         if isinstance(space, spaces.Discrete):

@@ -75,8 +75,8 @@ class LRU:
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
         """Return an LRU's last state [width] and, for each of L steps of one stream, its state and features.
 
-        Both are [L, width]. A stream is one agent in one environment; `first` [L] resets the state before a step where
-        it is True. A state's real parts stand before its imaginary parts.
+        States and features are [L, width]. A stream is one agent in one environment; `first` [L] resets the state
+        before a step where it is True. A state's real parts stand before its imaginary parts.
         """
         nu, theta = (params[name].astype(jnp.float32) for name in ("nu", "theta"))
         eigenvalues = jnp.exp(jax.lax.complex(-jnp.exp(nu), jnp.exp(theta)))

@@ -180,7 +180,7 @@ def _recomputed(scan: Any, rounded: bool) -> Any:
 
 
 def rematerialised(memory: MemoryPart) -> MemoryPart:
-    """Return `memory` with a scan that the backward pass computes again; in a Stack, each layer is changed so."""
+    """Return `memory` with a scan that the backward pass computes again; a Stack with such scans of its layers."""
     if isinstance(memory, Stack):
         return dataclasses.replace(memory, cell=Remat(memory.cell))
     return Remat(memory)

@@ -66,8 +66,8 @@ class Window:
     def _width(self, size: int) -> int:
         """Return the number of elements of a window, which has `steps` steps, for features [size] of each step.
 
-        Of the current step the window has all features, of the steps before it with `entries` only those of these
-        entries.
+        A window has all features of the current step. Of each earlier step it has all, or with `entries` only the
+        features of these entries.
         """
         return (self.steps - 1) * (len(self.columns) or size) + size
 

@@ -309,7 +309,7 @@ def _temporal_distance(rows: Rows, mean: Array) -> Array:
 
 
 def _continues(steps: Transition) -> Array:
-    """Return, for each step [L, ...] but the first, whether it is valid and follows the row before in its episode."""
+    """Return, for each step [L, ...] but the first, whether it is valid and continues the episode of the row before."""
     valid, ended, first = steps.valid, steps.ended, steps.first
     return valid[1:] & valid[:-1] & ~ended[:-1] & ~first[1:]
 

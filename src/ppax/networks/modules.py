@@ -153,9 +153,10 @@ class ModuleNetwork(BoxOptions):
         return Outputs(self.head(policy, log_std, action_mask), value)
 
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
-        """Return parameters with value output `scale` * value + `shift`, by a change of the last layer (PopArt).
+        """Return the parameters with the value head's last layer changed: new outputs = scale * old outputs + shift.
 
-        Raises ConfigError for a module that returns the value itself.
+        A critic whose value targets change their scale, such as PopArt, keeps its values V in this way. Raises
+        ConfigError for a module that returns the value itself.
         """
         if "value" not in params:
             raise ConfigError(

@@ -303,10 +303,10 @@ def apart(spec: Any) -> bool:
 
 
 def by_group(spec: Any, space: Any, lead: tuple[int, ...], shapes: Callable[[Any, tuple[int, ...]], Any]) -> Any:
-    """Return `shapes(space, lead)`, or with groups a dict by group of `shapes(space of the group, (its agents,))`.
+    """Return `shapes(space, lead)`, shapes of arrays of `space` with the axes `lead` in front.
 
-    `spec` is a PolicySpec, and `lead` are the axes in front of those of `space`; `shapes` is a function, such as
-    `observation_shapes`.
+    With groups, the result is a dict by group of `shapes(inner, (agents,))`, where `inner` is the group's space and
+    `agents` its number of agents. `spec` is a PolicySpec; `shapes` is a function such as `observation_shapes`.
     """
     if spec.sizes:
         return {name: shapes(space[name], (size,)) for name, size in spec.sizes}

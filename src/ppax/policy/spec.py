@@ -188,14 +188,17 @@ def described_policy(spec: Any) -> str:
 
 
 def observations(spec: Any) -> str:
-    """Return the form of one observation of a PolicySpec, in words."""
+    """Return a description of one observation of a PolicySpec, such as "float32[4]".
+
+    It also names the entries that may be left out, as acting does not read them.
+    """
     text = _of_space(spec.observation_space)
     spare = ", ".join(map(repr, spec.unread))
     return text + (f" ({spare} may be left out: acting does not read it)" if spare else "")
 
 
 def actions(spec: Any) -> str:
-    """Return the form of one action of a PolicySpec, in words."""
+    """Return a description of one action of a PolicySpec, such as "integer from 0 to 1"."""
     return _of_space(spec.action_space)
 
 

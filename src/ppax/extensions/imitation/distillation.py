@@ -254,8 +254,7 @@ def _split(checksum: str, count: int) -> list[str]:
 def _memory_of_each(memory: Sequence[str], count: int) -> list[tuple[str, ...]]:
     """Return the descriptions of the arrays of memory of each of `count` teachers, from those of all teachers.
 
-    If there are several teachers, each description in `memory` begins with its teacher's number, as in "0:
-    float32[64]".
+    If there are several teachers, each text in `memory` begins with its teacher's number, as "0: float32[64]".
     """
     if count == 1:
         return [tuple(memory)]
@@ -428,7 +427,7 @@ class Teachers:
     ) -> TeacherActed:
         """Return a sampled action of the selected teacher for every stream, and the next memory of all teachers.
 
-        A stream is one agent in one environment; `key` is [B], one for each.
+        A stream is one agent in one environment; `key` is [B], one for each stream.
         """
         pairs = zip(self.each, self._memories(memory), strict=True)
         acted = [

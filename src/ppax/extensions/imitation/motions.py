@@ -52,7 +52,7 @@ INDICES = re.compile(r"(\d+)(?::(\d+))?")
 
 
 class MotionPriorState(NamedTuple):
-    """State of a motion prior: discriminator with optimiser, and key of its minibatches."""
+    """State of a motion prior: discriminator, its optimiser's state, and the random key that draws its minibatches."""
 
     discriminator: Params
     opt_state: PyTree

@@ -1,7 +1,7 @@
-"""Observations of a teacher, taken from those of the student's environment, which may have other entries.
+"""Observations of a teacher, made from those of the student's environment, which may have more entries.
 
-A teacher reads entries of the observation that the student's actor does not see (`agent.network.actor_obs`), such as
-privileged state; the environment gives both.
+A teacher may read entries of the observation that the student's actor does not see (`agent.network.actor_obs`), such as
+privileged state; the environment must give them.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Attention:
         return empty_window(self.steps - 1, 2 * self.width)
 
     def project_in(self, params: Params, x: Array) -> dict[str, Array]:
-        """Return what attention reads of one step: embedded features, query, and key with value.
+        """Return what attention reads of one step: embedded features, query, and key and value joined.
 
         Their sizes are [width], [width] and [2 width].
         """

@@ -1,4 +1,4 @@
-"""Recurrences of memories: linear ones as scans in time or in parallel, and what gated cells (GRU, LSTM) share."""
+"""Recurrences of memories: linear recurrences, in sequence or in parallel, and what gated cells (GRU, LSTM) share."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from jax import Array
 
 
 class Bounds(NamedTuple):
-    """Flattened bounds of a Box; hashable, so that they can be static."""
+    """Flattened bounds of a Box; hashable, so that they can be static fields or arguments in JAX."""
 
     low: tuple[float, ...]  # d bounds
     high: tuple[float, ...]

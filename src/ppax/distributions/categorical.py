@@ -54,7 +54,7 @@ class Categorical:
     def _parts(self) -> list[Array]:
         """Normalised log-probabilities of the n actions, as a list of arrays.
 
-        With few actions the list has one array [...] for each action, otherwise a single array [..., n].
+        With at most 8 actions the list has one array [...] for each action, otherwise a single array [..., n].
         """
         if not self._few:
             return [jax.nn.log_softmax(self.logits)]
@@ -65,9 +65,9 @@ class Categorical:
         return [x - normaliser for x in shifted]
 
     def _sum(self, terms: Sequence[Array]) -> Array:
-        """Return sums over the n actions, [...], of `terms`, a list of arrays.
+        """Return the sum over the n actions, [...], of `terms`, a list of arrays like that of `_parts`.
 
-        With few actions it has one array [...] for each action, otherwise a single array [..., n].
+        With at most 8 actions the list has one array [...] for each action, otherwise a single array [..., n].
         """
         return functools.reduce(operator.add, terms) if self._few else terms[0].sum(axis=-1)
 

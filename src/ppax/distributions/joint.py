@@ -1,4 +1,4 @@
-"""Joint distributions of independent parts: factors of one kind (MultiDiscrete), and the entries of a Dict or Tuple."""
+"""Joint distributions of independent components: of one kind (MultiDiscrete), or the entries of a Dict or Tuple."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Factorised:
         return (action + start).reshape(*action.shape[:-1], *self.shape)
 
     def metrics(self) -> dict[str, Array]:
-        """Return diagnostics by name, of the batch's shape [...]: each is a mean over the components."""
+        """Return diagnostics by name, arrays of the batch's shape [...]: means over the k components."""
         return {name: x.mean(axis=-1) for name, x in self.component.metrics().items()}
 
 
@@ -89,7 +89,7 @@ class Joint:
         return self._each(lambda component, own: component.env_action(own), action)
 
     def metrics(self) -> dict[str, Array]:
-        """Return diagnostics by name, of the batch's shape [...]: each is a mean over the components that have it."""
+        """Return diagnostics by name, arrays of the batch's shape [...]: means over the components that have them."""
         parts = self._each(lambda component: component.metrics())
         tables = list(parts.values()) if isinstance(parts, dict) else list(parts)
         names = dict.fromkeys(name for table in tables for name in table)

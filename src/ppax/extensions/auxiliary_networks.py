@@ -1,7 +1,7 @@
-"""Networks of extensions that read one observation each, and their training on the rows of a rollout.
+"""Networks of extensions, such as RND's predictor: from one observation to outputs, trained on a rollout's rows.
 
-Such a network has an encoder like that of the agent's own network, with parameters of its own, and layers after it,
-but no memory. It has an optimiser of its own.
+Such a network has an encoder like that of the agent's own network, with parameters of its own, and layers after it, but
+no memory. It has an optimiser of its own.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def init_network(
 ) -> Params:
     """Return random parameters of an extension's own network: an encoder like the agent's, and layers after it.
 
-    `encoder` are the encoder's parameters, in the form of the encoder of the agent's `network`. Hidden layers of the
-    widths `hidden` follow, then a linear layer with `outputs` outputs.
+    `encoder` are the encoder's parameters, as `encode` of the agent's `network` takes them. Hidden layers of the widths
+    `hidden` follow, then a linear layer with `outputs` outputs.
     """
     features = jax.eval_shape(lambda: as_vector(network.encode(encoder, example_of(observation_space))))
     hidden_key, last_key = jax.random.split(key)
@@ -47,10 +47,10 @@ def init_network(
 
 
 def network_outputs(network: Network, params: Params, hidden: tuple[int, ...], obs: PyTree) -> Array:
-    """Return the outputs of an extension's network for one observation: encoder, hidden layers and linear layer.
+    """Return the outputs [n] of an extension's network for one observation: encoder, hidden layers and linear layer.
 
-    `network` is the agent's, whose encoder the extension's network has, too; `params` are as `init_network` returns
-    them.
+    `network` is the agent's; its method `encode` is used with the encoder's parameters in `params`, which are as
+    `init_network` returns them.
     """
     features = as_vector(network.encode(params["encoder"], obs))
     return dense(params["head"], layers(params["head"], features, hidden, "relu"))
@@ -62,9 +62,9 @@ def as_vector(tree: PyTree) -> Array:
 
 
 def map_rows(function: Callable[[PyTree], Array], obs: PyTree) -> Array:
-    """Return `function` of each row of the observations [N, ...], stacked to [N, ...].
+    """Return the results of `function` for each row of the observations [N, ...], stacked along a first axis N.
 
-    It is computed in chunks of rows that fit the processor's cache.
+    Rows are computed in chunks of `rows_at_once`.
     """
     chunk, number = rows_at_once(obs), jax.tree.leaves(obs)[0].shape[0]
     results: Array = jax.vmap(function)(obs) if number <= chunk else jax.lax.map(function, obs, batch_size=chunk)
@@ -72,7 +72,10 @@ def map_rows(function: Callable[[PyTree], Array], obs: PyTree) -> Array:
 
 
 def rows_at_once(obs: PyTree) -> int:
-    """Return the number of rows of the observations [N, ...] whose activations fit the processor's cache."""
+    """Return how many rows of the observations [N, ...] a network reads at once, so that activations fit the cache.
+
+    On accelerators, which need no such chunks, the number is limited by memory alone.
+    """
     return Program().rows(1, "float32", jax.tree.map(lambda x: x[:, None], obs))
 
 
@@ -98,8 +101,8 @@ def train_network(
     """Return a network's parameters after training on the mean of `row_losses` over the rows [N] that are `valid`.
 
     Training takes `num_epochs` epochs of `num_minibatches` gradient steps. `row_losses(params, obs, index)` returns the
-    losses of a minibatch's rows; `index` are their places among the N rows, and `obs` their observations. A minibatch
-    without a valid row changes nothing.
+    losses of a minibatch's rows: `index` are the rows' indices among the N rows, and `obs` their observations. A
+    minibatch without a valid row changes nothing.
     """
     vector, to_params = ravel_pytree(params)
     epochs = jax.random.split(key, num_epochs)

@@ -24,7 +24,7 @@ ENOUGH = 2**30  # steps from which on they are not counted any more
 
 @part
 class CriticWarmup(Extension):
-    """Critic warm-up: in the first `steps` the critic alone learns, and the actor's weights stay as they are.
+    """Critic warm-up: in the first `steps` environment steps only the critic learns; the actor's weights do not change.
 
     It needs the optimiser `actor_critic`, which has separate steps for actor and critic. The actor's optimiser starts
     after the warm-up.
@@ -37,7 +37,7 @@ class CriticWarmup(Extension):
     )
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the state before the first step: no steps are counted, and whether the actor is frozen.
+        """Return the state before the first step, (number of steps so far, whether the actor is frozen): 0 and False.
 
         Raises ConfigError where one optimiser takes the steps of actor and critic together.
         """
@@ -49,7 +49,10 @@ class CriticWarmup(Extension):
         return ExtensionState((jnp.int32(0), jnp.bool_(False)))
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Return the number of steps with those of this rollout, and whether this update leaves the actor as it is."""
+        """Return the new state: the number of steps with this rollout's, and whether this update freezes the actor.
+
+        The actor is frozen if the steps before this rollout are fewer than `steps`. Rewards are returned as they are.
+        """
         counted, _ = state
         frozen = counted < self.steps
         valid = sharding.gather(rollout.steps.valid, axis=1)

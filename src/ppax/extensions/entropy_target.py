@@ -1,8 +1,9 @@
 """Entropy target: an extension that learns the entropy coefficient, so that the policy's entropy stays near a target.
 
-Haarnoja et al. 2018, section 5, https://arxiv.org/abs/1812.05905: gradient descent of log alpha on alpha (H - target),
-whose slope by log alpha is taken without its factor alpha, as implementations do. Here alpha is the weight of PPO's
-entropy bonus. One step of this descent is taken per update, on the mean entropy of the update's gradient steps.
+Haarnoja et al. 2018, section 5, https://arxiv.org/abs/1812.05905: gradient descent of log alpha on alpha (H - target).
+As in implementations, the gradient with respect to log alpha is taken as H - target, without its factor alpha. Here
+alpha is the weight of PPO's entropy bonus. One step of this descent is taken per update, on the mean entropy of the
+update's gradient steps.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class KLControl(Extension):
         return ExtensionState(KLState(rate, coef))
 
     def begin(self, state: KLState) -> KLState:
-        """Return KLControl's state at the start of an update, which no gradient step has stopped yet."""
+        """Return KLControl's state at the start of an update: the early stop, if on, has not stopped it yet."""
         return state._replace(stopped=None if self.target_kl is None else jnp.bool_(False))
 
     def adapt(self, agent: Any, inner: KLState) -> Any:

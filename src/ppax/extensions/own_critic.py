@@ -1,8 +1,8 @@
-"""Own critic of an intrinsic reward: two streams of rewards, whose advantages are added. Burda et al. 2018,
-https://arxiv.org/abs/1810.12894
+"""Separate critic of intrinsic rewards, whose advantages are added to PPO's.
 
-Section 2.3: A = A_E + A_I, where the intrinsic stream has a discount of its own and does not end with an episode.
-Unlike there, the critic of the intrinsic stream is a network of its own, without memory, not a second head of the
+Burda et al. 2018, https://arxiv.org/abs/1810.12894, section 2.3: A = A_E + A_I, the advantages of the environment's
+(extrinsic) and of intrinsic rewards; returns of intrinsic rewards have a discount of their own and do not end with an
+episode. Unlike there, the critic of intrinsic rewards is a network of its own, without memory, not a second head of the
 agent's; the weight of A_I is that of the rewards (`coef` of RND).
 """
 
@@ -43,7 +43,10 @@ from ppax.ppo.forward import in_float32
 
 
 class OwnCriticState(NamedTuple):
-    """State of the extension OwnCritic: its intrinsic reward's state, and its critic with optimiser and statistics."""
+    """State of the extension OwnCritic: the state of its intrinsic reward, and its critic's parameters and optimiser.
+
+    It also has running statistics of observations, and the key of the critic's minibatches.
+    """
 
     reward: PyTree
     critic: Params
@@ -54,7 +57,7 @@ class OwnCriticState(NamedTuple):
 
 @part
 class OwnCritic(Extension):
-    """Own critic of an intrinsic reward, besides PPO's. Burda et al. 2018, https://arxiv.org/abs/1810.12894
+    """Separate critic of an intrinsic reward, besides PPO's. Burda et al. 2018, https://arxiv.org/abs/1810.12894
 
     This critic's advantages, by GAE over intrinsic rewards alone, are added to PPO's advantages of the environment's
     rewards.
@@ -129,11 +132,11 @@ class OwnCritic(Extension):
         return Before(state._replace(key=key), reward, targets.advantage, inner.streams, {**inner.metrics, **own})
 
     def targets(self, targets: Targets, extras: Array) -> Targets:
-        """Return PPO's targets with the advantages of intrinsic rewards, `extras`, added; value targets are kept."""
+        """Return PPO's targets with the advantages of intrinsic rewards, `extras`, added; value targets stay."""
         return targets._replace(advantage=targets.advantage + extras)
 
     def _values_of(self, network: Network, state: OwnCriticState, rollout: Rollout) -> tuple[Array, Array]:
-        """Return the own critic's V of the observation of each step, and of the observation after it, [T, B] each.
+        """Return the intrinsic critic's V of each step's observation, and of the observation after it, [T, B] each.
 
         Where the observation after a step is not known, both are V of the step's own observation. With `episodic`, the
         observation also counts as not known if it already belongs to the next episode.
@@ -151,7 +154,7 @@ class OwnCritic(Extension):
     def _train(
         self, network: Network, state: OwnCriticState, obs: PyTree, goals: Array, valid: Array, key: Key
     ) -> tuple[OwnCriticState, Array]:
-        """Return the state after training the own critic towards the value targets `goals` [N], and its mean loss.
+        """Return the state after training the intrinsic critic towards value targets `goals` [N], and its mean loss.
 
         Only rows that are `valid` [N] count.
         """

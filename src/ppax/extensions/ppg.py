@@ -166,9 +166,10 @@ class PPG(Extension):
     def _step(
         self, agent: Any, learner: LearnerState, batch: Batch, to_params: Any, before: Descent, drawn: Any
     ) -> tuple[Descent, tuple[Array, Array]]:
-        """Return the phase's state after one gradient step on the sequences `drawn`, and (metrics, any row valid).
+        """Return parameters and optimiser state after one gradient step of the phase on the sequences `drawn`.
 
-        `drawn` is (indices, weights or None). If no row of the sequences is valid, the state is unchanged.
+        The second result is (metrics [3], whether any row is valid). `drawn` is (indices, weights or None). If no row
+        of the sequences is valid, nothing is changed.
         """
         index, weight = drawn
         valid = pick(batch.steps.valid, index)

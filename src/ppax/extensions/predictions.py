@@ -142,7 +142,7 @@ def inputs_of(features: PyTree, distribution: Any, action: PyTree) -> Array:
 def action_vector(distribution: Any, action: PyTree) -> Array:
     """Return one action as a vector: numbers as the environment gets them, discrete choices one-hot.
 
-    Raises ConfigError for choices of a distribution that is none of ppax.
+    Raises ConfigError for discrete actions of a user's own distribution, whose number of choices is not known.
     """
     if isinstance(distribution, Joint):
         parts = distribution.components

@@ -2,7 +2,8 @@
 
 CAPS: Mysore et al. 2021, https://arxiv.org/abs/2012.06644. L2C2: Kobayashi 2022, https://arxiv.org/abs/2202.07152. They
 are for actions of one Box. Distances are measured between mean actions, in half widths of the Box: from one bound to
-the other it is 2, whatever the actions' unit. Elements without two bounds have their own unit.
+the other it is 2, whatever the actions' unit. Elements of an action without two bounds are measured in the actions'
+unit.
 """
 
 from __future__ import annotations
@@ -68,9 +69,10 @@ class CAPS(Extension):
     )
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return an empty state; ConfigError for actions other than those of one Box, and for nothing to put noise on.
+        """Return an empty state; ConfigError for actions other than those of one Box.
 
-        Noise is put on floating-point numbers, not on bytes and categories.
+        Also raises it if the spatial term is on and observations have no floating-point numbers, to which noise is
+        added.
         """
         require_one_box("caps", agent, observation_space, key)
         if self.spatial_coef is not None:
@@ -80,13 +82,13 @@ class CAPS(Extension):
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
         """Return the observation after each step [T, B] of a rollout, as inputs of `terms`; rewards are unchanged.
 
-        A network with memory needs none: its next mean action is that of the next row of a sequence.
+        With a memory there are no such inputs: the next mean action is that of the next row of a sequence.
         """
         needed = self.temporal_coef is not None and not jax.tree.leaves(agent.initial_carry(1))
         return Before(state, reward, following_in_episode(rollout) if needed else ())
 
     def terms(self, rows: Rows) -> Terms:
-        """Return the temporal and the spatial penalty of each row, [N] each; one that is off is left out."""
+        """Return the temporal and the spatial penalty of each row, [N] each; one whose weight is none is left out."""
         mean, losses = mean_action(rows.policy.distribution), {}
         if self.temporal_coef is not None:
             losses["caps_temporal_loss"] = self.temporal_coef * _temporal_distance(rows, mean)
@@ -117,9 +119,9 @@ class L2C2(Extension):
     )
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return an empty state; ConfigError for actions other than those of one Box, and for observations of bytes.
+        """Return an empty state; ConfigError for actions other than those of one Box.
 
-        Only floating-point numbers have places between two observations.
+        Also raises it if observations have no floating-point numbers: there is nothing between two bytes or categories.
         """
         require_one_box("l2c2", agent, observation_space, key)
         require_floats("l2c2", observation_space, "leave the extension out")
@@ -130,10 +132,10 @@ class L2C2(Extension):
         return Before(state, reward, following_in_episode(rollout))
 
     def terms(self, rows: Rows) -> Terms:
-        """Return the penalties on policy and V of each row, [N] each; one that is off is left out.
+        """Return the penalties on policy and V of each row, [N] each; a penalty whose weight is none is left out.
 
-        Both are 0 where the next observation is not known. With a memory the places of all steps of a sequence are the
-        inputs of one forward pass.
+        Both are 0 where the next observation is not known. With a memory, the changed observations of all steps of a
+        sequence are the inputs of one forward pass.
         """
         after: Following = rows.extras
         share = rows.draw(STEPS) / (STEPS // 2) - 1.0
@@ -153,9 +155,9 @@ class ActionRate(Extension):
     """Metrics of how much actions change from step to step, in the environment's unit; nothing is learned from them.
 
     `action_rate` is the mean of |a_t - a_(t-1)|, and `action_jerk` that of the second difference |a_t - 2 a_(t-1) +
-    a_(t-2)|, over the elements of actions and all steps of a rollout of which these actions are in the same episode.
-    Both are of the actions taken. `noiseless_action_rate` and `noiseless_action_jerk` are of the mean actions of the
-    policy after the update, in the same observations: they take one forward pass over the rollout.
+    a_(t-2)|, over the elements of actions, and over all steps of a rollout for which these actions are all of the same
+    episode. Both are of the actions taken. `noiseless_action_rate` and `noiseless_action_jerk` are of the mean actions
+    of the policy after the update, in the same observations: they take one forward pass over the rollout.
     """
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
@@ -219,9 +221,9 @@ def distance(change: Array) -> Array:
 
 
 def with_noise(rows: Rows, std: Scalar) -> PyTree:
-    """Return the rows' observations [N, ...] as the network gets them, with normal noise on their numbers.
+    """Return the rows' observations [N, ...] as the network gets them, with normal noise on floating-point numbers.
 
-    Bytes and categories stay. A row has the same noise in all epochs of an update.
+    Bytes and categories are unchanged. A row has the same noise in all epochs of an update.
     """
     obs = rows.batch.steps.obs
     base = jax.random.key(0, impl=jax.random.key_impl(rows.keys))
@@ -248,9 +250,10 @@ def on_the_way(obs: PyTree, after: PyTree, share: Array) -> PyTree:
 
 
 def actions_and_modes(agent: Any, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
-    """Return the actions of stored sequences [M, L] and the policy's mean actions in them, as rows [M * L, d] each.
+    """Return the actions of stored sequences [M, L], and the policy's mean actions in the same observations.
 
-    Both are as the environment gets them. They are computed in chunks of as many rows as the agent computes at once.
+    Both are rows [M * L, d], as the environment gets actions. They are computed in chunks of as many rows as the agent
+    computes at once.
     """
     length = steps.valid.shape[1]
     at_once = max(1, agent.program.rows(length, agent.compute_dtype, steps.obs, agent.network) // length)
@@ -276,7 +279,10 @@ def require_one_box(name: str, agent: Any, observation_space: spaces.Space, key:
 
 
 def require_floats(name: str, observation_space: spaces.Space, remedy: str) -> None:
-    """Raise ConfigError, which names the extension `name`, if no observation has floating-point numbers."""
+    """Raise ConfigError, which names the extension `name`, if no observation has floating-point numbers.
+
+    The message ends with `remedy`, what the user can do.
+    """
     if not any(jnp.issubdtype(x.dtype, jnp.floating) for x in jax.tree.leaves(example_of(observation_space))):
         raise ConfigError(
             f"{name}: changes floating-point numbers of observations by a little, and {observation_space} has none; "
@@ -285,10 +291,10 @@ def require_floats(name: str, observation_space: spaces.Space, remedy: str) -> N
 
 
 def _temporal_distance(rows: Rows, mean: Array) -> Array:
-    """Return the distance of each row's mean action, `mean` [N, d], from the next one in the episode, [N].
+    """Return the distance [N] of each row's mean action, `mean` [N, d], from the mean action in the next observation.
 
-    It is 0 where the next one is not known. With a memory it is the next row's, so that it is not known after the last
-    step of a sequence.
+    It is 0 where the next observation of the episode is not known. With a memory, the next mean action is that of the
+    next row of the sequence, so that it is not known after the sequence's last step.
     """
     if not jax.tree.leaves(rows.sequences.carry):
         after: Following = rows.extras
@@ -303,7 +309,7 @@ def _temporal_distance(rows: Rows, mean: Array) -> Array:
 
 
 def _continues(steps: Transition) -> Array:
-    """Return, for each step [L, ...] but the first, whether it is valid and follows the row before in its episode."""
+    """Return, for each step [L, ...] but the first, whether it is valid and continues the episode of the row before."""
     valid, ended, first = steps.valid, steps.ended, steps.first
     return valid[1:] & valid[:-1] & ~ended[:-1] & ~first[1:]
 

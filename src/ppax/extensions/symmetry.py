@@ -47,7 +47,7 @@ class Symmetry(Extension):
     )
 
     def terms(self, rows: Rows) -> Terms:
-        """Return the augmentation loss and the mirror loss of each row, [N] each; one that is off is left out.
+        """Return the augmentation loss and the mirror loss of each row, [N] each; one whose weight is none is left out.
 
         Raises ConfigError where the mirror images do not fit observations or actions.
         """
@@ -78,8 +78,9 @@ class Symmetry(Extension):
     def _distance(self, rows: Rows, mirrored: Batch) -> Array:
         """Return the mirror loss of each row, [N]: how far the policy in a mirrored row is from the mirrored policy.
 
-        The mirrored policy, that of the row itself, is the target: no gradient passes through it. `mirrored` are the
-        mirrored rows.
+        For actions of a Box that is the mean squared difference of the most probable actions, for Discrete a KL
+        divergence. The mirrored policy, that of the row itself, is the target: no gradient passes through it.
+        `mirrored` are the mirrored rows.
         """
         batch = rows.batch
         own = rows.forward(batch.steps.obs, batch.steps.action_mask).distribution

@@ -43,9 +43,10 @@ class Adapter(Protocol):
 
 @part
 class NNX:
-    """Encoder that wraps a module of flax.nnx: its class, or a function, called with `rngs` and the arguments.
+    """Encoder that wraps a module of flax.nnx, given as a class, a function that makes it, or an instance.
 
-    An instance has parameters already: all seeds begin with these.
+    A class or function is called with `rngs` and `arguments`. An instance has parameters already, with which the runs
+    of all seeds begin.
     """
 
     module: Code = static(
@@ -54,9 +55,10 @@ class NNX:
     arguments: Table = static("arguments of the class or function", default=Table(), convert=Table)
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return the initial parameters of the wrapped flax.nnx module.
+        """Return the initial parameters of the wrapped flax.nnx module; `example` is not read.
 
-        Raises ConfigError where it cannot be made, or has other state, such as running statistics.
+        Raises ConfigError where the module cannot be made, or has state besides its parameters, such as running
+        statistics.
         """
         with _extra("flax"):
             from flax import nnx
@@ -82,7 +84,10 @@ class NNX:
 
 @part
 class Linen:
-    """Encoder that wraps a module of flax.linen: its class or a function, called with the arguments, or an instance."""
+    """Encoder that wraps a module of flax.linen, given as a class, a function that makes it, or an instance.
+
+    A class or function is called with `arguments`.
+    """
 
     module: Code = static(
         "import path of a class, function or instance of flax.linen, my_package:Torso", default="", code=True
@@ -92,7 +97,8 @@ class Linen:
     def init(self, key: Key, example: PyTree) -> Params:
         """Return the initial parameters of the wrapped flax.linen module, made for the shapes of `example`.
 
-        Raises ConfigError where it cannot be made, or has other state, such as running statistics.
+        Raises ConfigError where the module cannot be made, or has state besides its parameters, such as running
+        statistics.
         """
         with _extra("flax"):
             import flax.linen  # noqa: F401
@@ -120,15 +126,19 @@ class Linen:
 
 
 def _hashable(code: Any) -> Any:
-    """Return a class, a function or an import path unchanged, and an instance wrapped in `Held`, which has a hash."""
+    """Return a module's class, function or import path unchanged, and an instance of a module wrapped in `Held`.
+
+    `Held` has a hash, which a static field needs; an Equinox module, whose fields are arrays, has none.
+    """
     return code if _makes(code) or isinstance(code, str | Held) else Held(code)
 
 
 @part
 class Equinox:
-    """Encoder that wraps an Equinox module: its class, or a function, called with `key` and the arguments.
+    """Encoder that wraps an Equinox module, given as a class, a function that makes it, or an instance.
 
-    An instance has parameters already: all seeds begin with these.
+    A class or function is called with `key` and `arguments`. An instance has parameters already, with which the runs of
+    all seeds begin.
     """
 
     module: Code = static(
@@ -140,9 +150,10 @@ class Equinox:
     arguments: Table = static("arguments of the class or function", default=Table(), convert=Table)
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return the floating-point arrays of a new Equinox module, by their paths in it.
+        """Return the floating-point arrays of a new Equinox module, by the names of their paths in the module.
 
-        Raises ConfigError where it cannot be made, or has other arrays or state.
+        `example` is not read. Raises ConfigError where the module cannot be made, or has arrays of integers, booleans
+        or keys.
         """
         with _extra("equinox"):
             import equinox  # noqa: F401
@@ -153,7 +164,10 @@ class Equinox:
         return {_name(path): leaf for path, leaf in leaves if _is_number(leaf)}
 
     def __call__(self, params: Params, x: PyTree) -> Any:
-        """Return the module's output for one observation, without batch axis."""
+        """Return the module's output for one observation, without batch axis.
+
+        Raises ConfigError where the module has state (`equinox.nn.StateIndex`) or active dropout.
+        """
         with _extra("equinox"):
             import equinox
         with _explained(self.module, x):
@@ -174,7 +188,7 @@ class Equinox:
 
 
 def _makes(code: Any) -> bool:
-    """Return whether `code` is a class or a function, which makes a module, and no instance."""
+    """Return True if `code` is a class or function, which can be called to make a module; False for an instance."""
     return isinstance(code, type | FunctionType | MethodType | functools.partial)
 
 
@@ -183,7 +197,7 @@ def _made(code: Any, arguments: Table, kind: type, kind_name: str, source: str =
 
     If `code` is an instance of `kind`, it is returned itself. `source` names the parameter for randomness, which gets
     `value`; where the signature has no such name, the first parameter gets it. Raises ConfigError for arguments that
-    `code` does not take, and for a result of another kind.
+    `code` does not take, and where the result is no instance of `kind`, which the message calls `kind_name`.
     """
     label = label_of(code)
     if code == "":
@@ -208,9 +222,9 @@ def _made(code: Any, arguments: Table, kind: type, kind_name: str, source: str =
 
 
 def _parameters(code: Any) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a class or function by name; those of a class are of its `__init__`, without self.
+    """Return the parameters of a function by name, or those of a class's `__init__` without self.
 
-    The signature of an nnx class itself has no names.
+    A class of flax.nnx itself has a signature without names of parameters.
     """
     if not isinstance(code, type):
         return dict(inspect.signature(code).parameters)
@@ -225,9 +239,10 @@ def _require_taken(
     label: str,
     source: str,
 ) -> None:
-    """Raise ConfigError unless parameters `known` take `values` and `options`.
+    """Raise ConfigError unless a function with the parameters `known` can be called with `values` and `options`.
 
-    The error has the nearest parameter for an argument with an unknown name; `label` is that of the module.
+    `values` are positional and `options` keyword arguments: those of the user, `arguments`, and the one for randomness,
+    `source`. The message calls the module `label`, and has the nearest parameter for an unknown name.
     """
     try:
         inspect.Signature(list(known.values())).bind(*values, **options)
@@ -242,16 +257,16 @@ def _require_taken(
 
 
 def label_of(code: Any) -> str:
-    """Return the name of a class, function or instance in messages: its import path, if it has one."""
+    """Return what messages call a class, function or instance: its import path, or if it has none its name."""
     code = code.value if isinstance(code, Held) else code
     return imports.import_path(code) or str(getattr(code, "__name__", type(code).__name__))
 
 
 @contextlib.contextmanager
 def _explained(code: Any, x: PyTree = None) -> Iterator[None]:
-    """Yield once; an error of the module's code inside of this context becomes a ConfigError that names the module.
+    """Context manager that turns an error of the module's code into a ConfigError, which names the module `code`.
 
-    `x` is the observation that the module gets, whose shapes are in the error.
+    `x` is the observation that the module gets; its shapes are in the message.
     """
     try:
         yield
@@ -267,7 +282,7 @@ def _explained(code: Any, x: PyTree = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _extra(extra: str) -> Iterator[None]:
-    """Context in which an ImportError is raised again with advice to install ppax with the extra named `extra`."""
+    """Context manager that raises an ImportError again with the advice to install ppax with the extra named `extra`."""
     try:
         yield
     except ImportError as error:

@@ -39,7 +39,7 @@ Encoders = tuple[tuple[str, Any], ...]  # by entry of a Dict observation
 
 @part
 class Same:
-    """Placeholder in an option of a Tower (actor or critic): the network's option counts. "same" in run files."""
+    """Value of a Tower's option that stands for the network's value of the same option; "same" in run files."""
 
 
 @part
@@ -61,7 +61,7 @@ class Tower:
     residual: bool | None = static("residual connections around hidden layers", default=None, none=SAME)
 
     def option(self, name: str, network: Any) -> Any:
-        """Return the value of an option of the actor or critic: its own, or that of `network` where it is left out."""
+        """Return the value of the option `name` for actor or critic: this Tower's, or if left out that of `network`."""
         own = getattr(self, name)
         left_out = own is None or isinstance(own, Same) or (name == "encoders" and not own)
         return getattr(network, name) if left_out else own
@@ -172,7 +172,10 @@ class Torso(NamedTuple):
         return init_layers(key, size_in, widths, self.gain, self.layer_norm)
 
     def _layers(self, params: Params, x: Array, widths: tuple[int, ...], exact: bool = False) -> Array:
-        """Return the output of hidden layers of these widths for one vector; with `exact` the first is in float32."""
+        """Return the output of hidden layers of these widths for one vector.
+
+        With `exact`, the first layer computes in float32, even where the others round to bfloat16.
+        """
         if self.layers == SIMBA and widths:
             return simba(params, x, widths, exact)
         return layers(params, x, widths, self.activation, exact, self.residual)
@@ -180,7 +183,7 @@ class Torso(NamedTuple):
     def require_simba(self, name: str) -> None:
         """Raise ConfigError where SimBa's layers are combined with options that contradict them.
 
-        `name` is "actor" or "critic".
+        SimBa's blocks have one width, layer norm, residual connections and relu. `name` is "actor" or "critic".
         """
         if self.layers != SIMBA:
             return
@@ -223,10 +226,10 @@ class Torso(NamedTuple):
 
 
 def with_columns(memory: MemoryPart, readers: tuple[EntryReader, ...], hidden: tuple[int, ...]) -> MemoryPart:
-    """Return `memory`; if it is a window of named entries, with the indices of their features set in it.
+    """Return `memory`; if it is a `Window` of some entries of the observation, with the indices of their features set.
 
-    Indices count the features that the encoders `readers` give together. Raises ConfigError where an entry is not read,
-    or where layers between the entries and the window (`hidden`, a stack) mix them.
+    Indices count all features of the encoders `readers`, one after the other. Raises ConfigError where no encoder reads
+    an entry of the window, or where layers before the window (`hidden`, a stack) mix the entries.
     """
     cell = memory.cell if isinstance(memory, Stack) else memory
     if not isinstance(cell, Window) or not cell.entries:
@@ -357,13 +360,13 @@ class Composed(BoxOptions):
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
         """Return the parameters with the value head's last layer changed: new outputs = scale * old outputs + shift.
 
-        A critic such as PopArt needs it, whose outputs have a changing scale.
+        A critic whose value targets change their scale, such as PopArt, keeps its values V in this way.
         """
         return params | {"value": rescaled_dense(params["value"], scale, shift)}
 
     @property
     def cells(self) -> tuple[MemoryPart, ...]:
-        """Memories of actor and critic, in this order; in place of a Stack, the memory that its layers have."""
+        """Memories of actor and critic, in this order; for a `Stack`, the memory that it has several layers of."""
         memories = (tower.option("memory", self) for tower in (self.actor, self.critic))
         return tuple(one.cell if isinstance(one, Stack) else one for one in memories)
 
@@ -371,7 +374,8 @@ class Composed(BoxOptions):
     def own_products(self) -> bool:
         """True if networks/products.py computes all matrix products of this network.
 
-        That is so if all encoders are `Flat` and all memories are those of ppax.
+        That is so if all encoders are `Flat` and all memories are those of ppax. All products can then be rounded to
+        bfloat16.
         """
         encoders = [reader.encoder for reader in (*self.actor_readers, *self.critic_readers)]
         return all(isinstance(one, Flat) for one in encoders) and all(isinstance(one, OWN) for one in self.cells)
@@ -507,10 +511,9 @@ def check_towers(network: Any, seen: Mapping[str, tuple[Any, ...]]) -> None:
 
 
 def check_options(options: Any, path: str) -> None:
-    """Raise ConfigError for a memory or encoder that is no part, and for widths of layers that are no list.
+    """Raise ConfigError unless memory and encoder are parts (instances), and the widths of layers are lists.
 
-    A part is a frozen dataclass that can be swapped. `options` is a network or a Tower (the options of actor or critic
-    alone), and `path` names it in the error.
+    `options` is a network or a Tower (the options of actor or critic alone), and `path` names it in the error.
     """
     for name, method, example in (("memory", "scan", "memories.GRU()"), ("encoder", "init", "encoders.NatureCNN()")):
         value = getattr(options, name)
@@ -524,7 +527,7 @@ def check_options(options: Any, path: str) -> None:
 
 
 def widths(given: Any, path: str) -> tuple[int, ...]:
-    """Return the widths of layers as a tuple; ConfigError where `given` is no list, naming the option `path`."""
+    """Return the widths of layers as a tuple; raise ConfigError, naming the option `path`, where `given` is no list."""
     if isinstance(given, Iterable) and not isinstance(given, str):
         return tuple(given)
     name = path.rpartition(".")[2]

@@ -37,7 +37,10 @@ class Encoder(Protocol):
 
 @part
 class Auto:
-    """Automatic choice of encoders: `small_cnn` for images from 3 x 3, `nature_cnn` from 36 x 36, else `flat`."""
+    """Automatic choice of each entry's encoder: a convolution for images, else `flat`.
+
+    Images of at least 36 x 36 pixels have `nature_cnn`, smaller ones of at least 3 x 3 pixels `small_cnn`.
+    """
 
 
 @part
@@ -69,7 +72,10 @@ class NatureCNN:
         return init_convs(key, SIZES, (channels_last(example, self.layout).shape[-1], *self.channels))
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the features [n] of one image, [H, W, C] or [C, H, W] by `layout`, by DQN's encoder."""
+        """Return the features [n] of one image: the output of DQN's three convolutions, as a vector.
+
+        The image is [H, W, C] if `layout` is "hwc", and [C, H, W] if it is "chw".
+        """
         x = channels_last(x, self.layout)
         for i, stride in enumerate(STRIDES):
             x = jax.nn.relu(conv(params[str(i)], x, stride))
@@ -96,7 +102,10 @@ class ImpalaCNN:
         return {str(i): init_convs(k, (3,) * 5, (size, *(out,) * 5)) for i, (k, size, out) in enumerate(stages)}
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the features [n] of one image, [H, W, C] or [C, H, W] by `layout`, by IMPALA's encoder."""
+        """Return the features [n] of one image: the output of IMPALA's residual network, as a vector.
+
+        The image is [H, W, C] if `layout` is "hwc", and [C, H, W] if it is "chw".
+        """
         x = channels_last(x, self.layout)
         for i in range(len(self.channels)):
             stage = params[str(i)]
@@ -124,7 +133,10 @@ class SmallCNN:
         return init_convs(key, (3,) * len(self.channels), channels)
 
     def __call__(self, params: Params, x: Array) -> Array:
-        """Return the features [n] of one image, [H, W, C] or [C, H, W] by `layout`, by the 3 x 3 convolutions."""
+        """Return the features [n] of one image: the output of the 3 x 3 convolutions, as a vector.
+
+        The image is [H, W, C] if `layout` is "hwc", and [C, H, W] if it is "chw".
+        """
         x = channels_last(x, self.layout)
         for i in range(len(self.channels)):
             x = jax.nn.relu(conv(params[str(i)], x))
@@ -135,7 +147,7 @@ CONVOLUTIONS = (NatureCNN, ImpalaCNN, SmallCNN)
 
 
 class EntryReader(NamedTuple):
-    """Encoder with the entries (arrays) of an observation that it reads: one, or all for an encoder of the user."""
+    """Encoder with the entries (arrays) of an observation that it reads: one, or several for a user's own encoder."""
 
     entries: tuple[Entry, ...]
     encoder: Any
@@ -175,8 +187,9 @@ def readers(
 ) -> tuple[EntryReader, ...]:
     """Return each encoder paired with the `available` observation entries that it reads, in the order of the entries.
 
-    `encoders` are pairs (name, encoder) for single entries. `encoder` reads all other entries: an encoder of the user
-    reads them together, a built-in one each entry alone. Raises ConfigError where an encoder does not fit.
+    `encoders` are pairs (name of an entry, encoder). `encoder` reads the entries that are not named there: a user's own
+    encoder reads all of them together, an encoder of ppax each one alone. Raises ConfigError where an encoder does not
+    fit.
     """
     named = dict(encoders)
     others = tuple(entry for entry in available if entry.name not in named)
@@ -209,8 +222,8 @@ def named_encoders(
 ) -> tuple[tuple[str, Any], ...]:
     """Return the encoders of single entries as sorted pairs (name of the entry, encoder).
 
-    Raises ConfigError for a name that is none of the `available` entries; it names the option `field` and the nearest
-    entry.
+    Raises ConfigError for a name that is none of the `available` entries; the message names the option `field` and the
+    nearest entry.
     """
     names = [entry.name for entry in available]
     for name in dict(encoders):
@@ -223,7 +236,10 @@ def named_encoders(
 
 
 def _automatic(entry: Entry) -> EntryReader:
-    """Return an observation's entry with the encoder chosen for it: a convolution for images, otherwise `Flat`."""
+    """Return an observation's entry with the encoder chosen for it: convolutions for an image that is not too small.
+
+    Other entries have the encoder `Flat`; one with pixels that does not have an image's three axes causes a warning.
+    """
     if not entry.image:
         if entry.pixels and (advice := _with_three_axes(entry)):
             warnings.warn(
@@ -241,9 +257,9 @@ def _automatic(entry: Entry) -> EntryReader:
 
 
 def _with_three_axes(entry: Entry) -> str:
-    """Return advice, as text, how to give an array of two or four axes the three axes of an image.
+    """Return advice for the user on how to turn an array of two or four axes into an image, which has three axes.
 
-    It is "" for an array that does not look like images.
+    The text is "" for an array that does not look like images.
     """
     shape = entry.shape
     if entry.categories or len(shape) not in (2, 4) or min(sorted(shape)[-2:]) < SMALLEST:
@@ -335,7 +351,10 @@ def convolve_by_products(x: Array, kernel: Array, stride: int, padding: str) -> 
 
 
 def _margins(size: int, window: int, stride: int, padding: str) -> tuple[int, int]:
-    """Return the numbers of padding pixels before and after `size` pixels, for a `window` moved by `stride`."""
+    """Return the numbers of padding pixels before and after an axis of `size` pixels, for a window of `window` pixels.
+
+    The window moves by `stride` pixels; `padding` is "SAME" or "VALID", as in XLA's convolutions.
+    """
     ((before, after),) = jax.lax.padtype_to_pads((size,), (window,), (stride,), padding)
     return before, after
 

@@ -1,4 +1,7 @@
-"""Heads: from a network's outputs to an action distribution, one for each kind of action space, and their choice."""
+"""Heads, one for each kind of action space: each makes an action distribution from a network's outputs.
+
+`head_for` chooses the head for a space.
+"""
 
 from __future__ import annotations
 
@@ -88,9 +91,10 @@ class IndependentHead:
         return Factorised(Categorical.masked(self._rows(outputs), mask), self.start, self.shape)
 
     def _rows(self, flat: Array) -> Array:
-        """Return a vector with one number for each action of each component, [size], as rows [k, n].
+        """Return `flat`, a vector of the numbers of all components one after the other, as a matrix [k, n].
 
-        Each of the k components is a row; short rows are padded with 0 (False in a mask).
+        Each of the k components (independent categoricals) has a row, with a number for each of its actions. A
+        component with fewer than n actions, the largest number, is padded with 0 (False in a mask).
         """
         k, n = len(self.counts), max(self.counts)
         if min(self.counts) == n:
@@ -187,8 +191,9 @@ class JointHead:
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: PyTree | None) -> Joint:
         """Return the joint distribution from `outputs` [size] and `log_std` [log_std_size].
 
-        The action mask is a dict or tuple like the action; that of a Dict space may omit components. Environments on
-        the host give it flat: the masks of all components in one array, one entry for each component without choices.
+        The action mask is a dict or tuple like the action; that of a Dict space may omit components. Host environments
+        give one vector with the masks of all components, one after the other; a Box, which has nothing to mask, has one
+        entry.
         """
         flat = isinstance(action_mask, jax.Array | np.ndarray)
         given: Any = self._apart(action_mask) if flat else action_mask
@@ -202,14 +207,14 @@ class JointHead:
         return Joint(tuple(components) if self.names is None else dict(zip(self.names, components, strict=True)))
 
     def _apart(self, flat: Any) -> dict[str, Array] | tuple[Array, ...]:
-        """Return a flat mask [n] as a dict or tuple of the components' masks."""
+        """Return the components' masks in a dict or tuple, from one vector [n] that has them one after the other."""
         ends = np.cumsum([_mask_size(head) for head in self.heads])
         parts = tuple(flat[..., end - _mask_size(head) : end] for end, head in zip(ends, self.heads, strict=True))
         return parts if self.names is None else dict(zip(self.names, parts, strict=True))
 
 
 def _mask_size(head: Head) -> int:
-    """Return the number of entries of a component in a flat action mask; 1 for a component without choices."""
+    """Return the number of entries that an action component has in a vector of all masks; 1 for a Box."""
     if isinstance(head, JointHead):
         return sum(map(_mask_size, head.heads))
     return head.size if isinstance(head, CategoricalHead | IndependentHead) else 1
@@ -241,9 +246,9 @@ BOX_DEFAULTS = {field.name: field.default for field in dataclasses.fields(BoxOpt
 def head_for(space: spaces.Space, distribution: str = "normal", **box: Any) -> Head:
     """Return the head for an action space; a head makes the action distribution from the network's outputs.
 
-    `distribution` and `box`, the other options of `BoxOptions`, apply to Box spaces in it. Standard deviations that do
-    not depend on the state start at exp(log_std_init): as parameters, the network initialises them; with `state_std`,
-    the head adds an offset to the network's outputs. Raises ConfigError where an option is invalid.
+    `distribution` and `box`, the other options of `BoxOptions`, apply to the Box spaces in it. Standard deviations
+    begin at exp(log_std_init): the network initialises those that are parameters; with `state_std`, where they depend
+    on the observation, the head adds an offset to the network's outputs. Raises ConfigError where an option is invalid.
     """
     options = BoxOptions(distribution=distribution, **box)
     if imports.is_path(distribution):
@@ -295,10 +300,10 @@ def _own_head(space: spaces.Space, options: BoxOptions) -> Head:
 
 
 def off_scale(head: Any) -> str:
-    """Return the bounds, as text, of the first action that a normal distribution of mean 0 and std 1 explores badly.
+    """Return, as text, the bounds of the first action element that a standard normal distribution explores badly.
 
-    It explores an action badly whose box is much wider or narrower than the distribution, or far from 0. The result is
-    "" if there is no such action, and for heads of other distributions.
+    That is an element whose range is much wider or narrower than the distribution, or far from 0. The text is "" if
+    there is no such element, and for heads of other distributions than `normal`.
     """
     if isinstance(head, JointHead):
         return next((found for one in head.heads if (found := off_scale(one))), "")
@@ -315,9 +320,9 @@ def off_scale(head: Any) -> str:
 
 
 def needs_squashing(space: spaces.Space) -> str:
-    """Return the bounds, as text, of the first action that `normal` explores badly and that `squashed` supports.
+    """Return, as text, the bounds of the first action element that `normal` explores badly, if `squashed` can be used.
 
-    It is "" where there is none.
+    The text is "" if there is no such element, or if the space does not allow the distribution `squashed`.
     """
     try:
         found = off_scale(head_for(space))
@@ -338,7 +343,7 @@ def same_actions(head: Any, other: Any) -> bool:
 
 
 def _action_layout(head: Any) -> Any:
-    """Return the sizes or bounds of the actions of a ppax head, for a comparison; None for a user's own head."""
+    """Return the sizes or bounds of a ppax head's actions, by which heads are compared; None for a user's own head."""
     if isinstance(head, CategoricalHead):
         return head.size, head.start
     if isinstance(head, IndependentHead):

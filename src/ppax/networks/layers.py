@@ -57,7 +57,7 @@ def dense(params: Params, x: Array) -> Array:
 def rescaled_dense(params: Params, scale: Scalar, shift: Scalar) -> Params:
     """Return a linear layer's parameters, changed: its outputs become `scale` * (old outputs) + `shift`.
 
-    PopArt needs it.
+    A critic whose value targets change their scale, such as PopArt, keeps its values V in this way.
     """
     return params | {"kernel": params["kernel"] * scale, "bias": params["bias"] * scale + shift}
 
@@ -97,10 +97,10 @@ SIMBA_EXPANSION = 4  # width inside a block of SimBa, in widths of the stream
 
 
 def init_simba(key: Key, size_in: int, widths: tuple[int, ...], gain: float = HIDDEN_GAIN) -> Params:
-    """Return new parameters of SimBa's layers: "0", a linear layer to the first width, a block for each width, "norm".
+    """Return new parameters of SimBa's layers: linear layer "0", a residual block for each width, layer norm "norm".
 
     Blocks are named "1", "2", ...; their weights are normal with standard deviation `gain` / sqrt(inputs), which is He
-    initialisation for the default gain. The linear layer is orthogonal with gain 1.
+    initialisation for the default gain. The linear layer is orthogonal with gain 1. All widths are equal.
     """
     size, first, *keys = widths[0], *jax.random.split(key, len(widths) + 1)
 

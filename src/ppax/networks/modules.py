@@ -5,9 +5,10 @@ The module maps one observation to its output, an array or several:
 * a vector: features, on which ppax puts a linear head for the policy and one for the value;
 * `(policy, value)`: a whole actor-critic module. `policy` has the numbers that the action distribution takes (logits;
   means; with `state_std` means and standard deviations), `value` is [] or [1];
-* `(policy, log_std, value)`: the same with log standard deviations of its own, where the distribution has free ones.
+* `(policy, log_std, value)`: the same with log standard deviations, for distributions whose log standard deviations
+  would otherwise be parameters that ppax adds.
 
-Encoders, memories and separate torsos of actor and critic stand in `composed.py`, where a module can be the encoder.
+Encoders, memories and separate torsos of actor and critic are in `composed.py`, where a module can be the encoder.
 """
 
 from __future__ import annotations
@@ -58,7 +59,11 @@ class ModuleNetwork(BoxOptions):
 
     @classmethod
     def for_spaces(cls, env: Any, module: Any = "", arguments: Mapping[str, Any] = Table(), **box: Any) -> Self:
-        """Return the network for the spaces of `env`; ConfigError where module, arguments or output do not fit."""
+        """Return the network for the spaces of `env`, with the user's `module`, a class, function or instance.
+
+        `box` are options of Box actions. Raises ConfigError where the module cannot be made with `arguments`, or where
+        its output does not fit the spaces.
+        """
         if getattr(env, "actor_obs", ()):
             raise ConfigError(
                 "network: this environment has observations for the critic only, and one module would show them to the "
@@ -74,19 +79,19 @@ class ModuleNetwork(BoxOptions):
 
     @property
     def actor_readers(self) -> tuple[EntryReader, ...]:
-        """Encoder of the actor with the entries of the observation that it reads."""
+        """Actor encoder, the user's module, with the entries of the observation that it reads; a tuple of one."""
         return (self.reader,)
 
     @property
     def critic_readers(self) -> tuple[EntryReader, ...]:
-        """Encoder of the critic with the entries of the observation that it reads: that of the actor."""
+        """Encoder of the critic, the same module as the actor's, with the entries that it reads, in a tuple of one."""
         return (self.reader,)
 
     def init(self, key: Key, num_values: int = 1) -> Params:
-        """Return new parameters: of the module, and those of ppax that its output needs; a nested dict.
+        """Return new parameters, a nested dict: those of the module, and those of ppax's heads that it needs.
 
-        Raises ConfigError where the module's output fits neither the action space nor `num_values`, the number of
-        outputs that the critic needs.
+        A module that returns features needs linear heads. Raises ConfigError where the module's output fits neither the
+        action space nor `num_values`, the number of outputs that the critic needs.
         """
         module_key, policy_key, value_key = jax.random.split(key, 3)
         params = {"module": self.init_module(module_key)}
@@ -105,12 +110,18 @@ class ModuleNetwork(BoxOptions):
         return params
 
     def init_module(self, key: Key) -> Params:
-        """Return new parameters of the module alone; ConfigError where it has other state or cannot be made."""
+        """Return new parameters of the user's module alone, without heads of ppax.
+
+        Raises ConfigError where the module cannot be made, or has state besides its parameters.
+        """
         params: Params = self.reader.encoder.init(key, self.reader.example())
         return params
 
     def output_shapes(self, params: Params) -> ModuleOutput:
-        """Return the shapes of the module's output with these parameters; ConfigError where they do not fit."""
+        """Return the shapes of the module's output, for the module's parameters `params`.
+
+        Raises ConfigError where the output has another form than the network takes, or does not fit the action space.
+        """
         output: ModuleOutput = jax.eval_shape(
             lambda params: self._output(self.reader.encoder(params, self.reader.example())), params
         )
@@ -142,9 +153,10 @@ class ModuleNetwork(BoxOptions):
         return Outputs(self.head(policy, log_std, action_mask), value)
 
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:
-        """Return parameters with value output `scale` * value + `shift`, by a change of the last layer (PopArt).
+        """Return the parameters with the value head's last layer changed: new outputs = scale * old outputs + shift.
 
-        Raises ConfigError for a module that returns the value itself.
+        A critic whose value targets change their scale, such as PopArt, keeps its values V in this way. Raises
+        ConfigError for a module that returns the value itself.
         """
         if "value" not in params:
             raise ConfigError(
@@ -158,7 +170,11 @@ class ModuleNetwork(BoxOptions):
         return f"network: module {label_of(self.module)}"
 
     def _output(self, given: Any) -> ModuleOutput:
-        """Return a module's output by name, its value as a vector; ConfigError for a form not listed above."""
+        """Return what the user's module returned for one observation as a `ModuleOutput`, with the value as a vector.
+
+        Raises ConfigError unless that is a vector of features, (policy, value) or (policy, log_std, value), of the
+        sizes that the action distribution takes.
+        """
         if hasattr(given, "shape"):
             if len(given.shape) != 1:
                 raise ConfigError(f"{self._label} returns features of shape {list(given.shape)}: must be a vector")

@@ -33,7 +33,7 @@ class Entry:
 
     @property
     def image(self) -> bool:
-        """True if the entry has three axes (height, width, channels) and is not categorical."""
+        """True if the entry has three axes, as an image has (height, width and channels), and is not categorical."""
         return not self.categories and len(self.shape) == 3
 
     def read(self, obs: PyTree, dtype: Any) -> Array:

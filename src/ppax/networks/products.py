@@ -5,10 +5,10 @@ product accumulates and returns float32, in the forward and the backward pass. E
 float32: elementwise operations in bfloat16 would be slower on a CPU, and less accurate. Gradients of float32 weights
 are float32; weights stored in bfloat16 would get gradients in bfloat16.
 
-Two reasons for a primitive of its own. JAX's gradients of a product of mixed types are products of mixed types, which
-no matrix unit supports. And the gradient of the weights, A^T B, is the form that XLA's CPU backend is slowest at, in
-float32 up to ten times and in bfloat16 without the matrix unit; there one factor is transposed first
-(benchmarks/NOTES.md).
+The products are a JAX primitive of ppax, for two reasons. JAX's gradients of a product of mixed types are products of
+mixed types, which no matrix unit supports. And the gradient of the weights has the form A^T B, at which XLA's CPU
+backend is slowest: in float32 it takes up to ten times as long, and in bfloat16 it does not use the matrix unit. On a
+CPU one factor is therefore transposed first (benchmarks/NOTES.md).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def matmul(x: Array, kernel: Array) -> Array:
 
 
 def factor(kernel: Array) -> Array:
-    """Return a constant kernel [k, n] as `matmul` would use it now: rounded to bfloat16, or as it is.
+    """Return a constant kernel [k, n] in the precision that `matmul` would use here: rounded to bfloat16, or unchanged.
 
-    It is for products that are traced later, outside of the context `rounding`.
+    The result is for products that JAX traces later (in a backward pass), when the context `rounding` is left already.
     """
     return kernel.astype(jnp.bfloat16) if rounding.value and _is_large(kernel) else kernel
 
@@ -70,7 +70,7 @@ def _product(x: Array, kernel: Array, rounded: bool) -> Array:
 def float32_matmul(x: Array, kernel: Array) -> Array:
     """Return `x @ kernel` of float32 arrays [..., k] and [k, n], with a gradient of the kernel that is fast on a CPU.
 
-    The gradient is computed by ppax's own primitive.
+    The gradient is computed by the primitive `product`, which avoids products A^T B.
     """
     return jnp.matmul(x, kernel, precision=float32_precision())
 
@@ -105,10 +105,10 @@ def _multiply(a: Array, b: Array, *, form: str, rounded: bool) -> Array:
 
 
 def _multiply_transposed(a: Array, b: Array, *, form: str, rounded: bool) -> Array:
-    """Return a matrix product on a CPU, where A^T B is slow: A is transposed first, and then multiplied.
+    """Return a matrix product on a CPU, where the form A^T B is slow: one factor is transposed in memory first.
 
-    `form` says which factor counts as transposed: "AB" (none), "ABt" or "AtB"; the first two are computed as they are.
-    If `rounded`, factors are rounded to bfloat16.
+    `form` says which factor counts as transposed: "AB" (none), "ABt" or "AtB". Only "AtB" is changed: A is transposed,
+    or B if it is narrower. If `rounded`, factors are rounded to bfloat16.
     """
     if form == "AtB" and rounded:
         a, form = _transposed_in_blocks(a.astype(jnp.bfloat16)), "AB"
@@ -120,7 +120,7 @@ def _multiply_transposed(a: Array, b: Array, *, form: str, rounded: bool) -> Arr
 
 
 def _kept(x: Array) -> Array:
-    """Return `x` behind XLA's optimisation barrier: a transposition before it is not folded into a product after it."""
+    """Return `x` behind XLA's optimisation barrier: a transposition in `x` is not folded into the next product."""
     kept: Array = jax.lax.optimization_barrier(x)
     return kept
 

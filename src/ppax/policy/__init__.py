@@ -1,4 +1,4 @@
-"""Trained policies apart from their runs, which act for observations, for batches, or inside a user's own program."""
+"""Trained policies, usable without their runs: for single observations, for batches, or inside a user's own program."""
 
 from ppax.policy.actor import Stepped
 from ppax.policy.policy import ActionValue, Policy

@@ -56,7 +56,7 @@ def step(
 
 
 class ActingAgent(NamedTuple):
-    """Agent without self-play, and the learner without what only learning reads."""
+    """Result of `acting_agent`: agent without self-play, and the learner without what only learning reads."""
 
     agent: Agent
     learner: Any  # LearnerState with empty optimiser and reward statistics, or a dict of them by group
@@ -166,9 +166,10 @@ class Actor:
 
 
 def actor_of(agent: Agent, learner: Any, spec: Any, *, return_value: bool = False) -> Actor:
-    """Return the actor of an agent with the inputs of `spec`, a PolicySpec; of `learner` only shapes are read.
+    """Return the actor of `agent`: the agent for acting alone, without the inputs that its actions do not depend on.
 
-    With `return_value` it reads what V depends on, too.
+    `spec` is the PolicySpec, whose spaces give the shapes of the inputs. Of `learner` only shapes are read. With
+    `return_value` the actor also reads what V depends on.
     """
     unit = spec.num_agents if apart(spec) else 1
     obs, structure = jax.tree.flatten(by_group(spec, spec.observation_space, (unit,), observation_shapes))
@@ -254,7 +255,7 @@ def reduced_space(space: spaces.Space, left_out: frozenset[ArrayPath], path: Arr
 def without_critic_entries(obs: Any, space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> Any:
     """Return an observation of `space` without the arrays at the paths `left_out`, which it may lack already.
 
-    `path` is where `space` is in the whole space. An observation of another form is returned unchanged.
+    `path` is the path of `space` in the whole observation space. An observation of another form is returned unchanged.
     """
     if isinstance(space, spaces.Dict) and isinstance(obs, dict):
         absent = {key for key, inner in _inner(space) if _within(inner, left_out, (*path, key))}
@@ -274,7 +275,7 @@ def without_critic_entries(obs: Any, space: spaces.Space, left_out: frozenset[Ar
 def names_of(space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> tuple[str, ...]:
     """Return the names, joined by dots, of the entries of `space` in which all arrays are `left_out`.
 
-    An entry inside a named one is not named again. `path` is where `space` is in the whole space.
+    An entry inside a named one is not named again. `path` is the path of `space` in the whole observation space.
     """
     if path and _within(space, left_out, path):
         return (".".join(map(str, path)),)
@@ -302,9 +303,10 @@ def apart(spec: Any) -> bool:
 
 
 def by_group(spec: Any, space: Any, lead: tuple[int, ...], shapes: Callable[[Any, tuple[int, ...]], Any]) -> Any:
-    """Return `shapes(space, lead)`; with groups, {group: shapes(the group's space, (its number of agents,))}.
+    """Return `shapes(space, lead)`, shapes of arrays of `space` with the axes `lead` in front.
 
-    `spec` is a PolicySpec, and `lead` are the axes in front of those of `space`.
+    With groups, the result is a dict by group of `shapes(inner, (agents,))`, where `inner` is the group's space and
+    `agents` its number of agents. `spec` is a PolicySpec; `shapes` is a function such as `observation_shapes`.
     """
     if spec.sizes:
         return {name: shapes(space[name], (size,)) for name, size in spec.sizes}

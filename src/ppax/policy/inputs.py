@@ -36,7 +36,7 @@ class Inputs:
     """Converter of a user's observations and masks to a policy's arrays, and of its actions back to the user's form."""
 
     def __init__(self, spec: PolicySpec, unread: frozenset[ArrayPath] = frozenset()):
-        """Read what a policy with the specification `spec` takes, but not the arrays at the paths `unread`."""
+        """Prepare the conversion for a policy with the specification `spec`, which does not read arrays at `unread`."""
         self._whole, self._unread = spec.observation_space, unread
         self.space = reduced_space(spec.observation_space, unread)
         spec = dataclasses.replace(spec, observation_space=self.space)
@@ -58,7 +58,10 @@ class Inputs:
         self.streams_per_unit = spec.num_agents if self._own or spec.sizes else 1
 
     def observations(self, obs: Any) -> Read:
-        """Return the arrays [B, ...] of `obs`, with its form; ConfigError where it is not of the observation space."""
+        """Return the observations that the caller gave, as arrays of streams with the form in which they were given.
+
+        Raises ConfigError where `obs` is not of the observation space.
+        """
         if self._is_named(obs):
             return self._named(obs)
         obs = self._reduced(obs)
@@ -88,7 +91,7 @@ class Inputs:
     def masks(self, mask: Any, read: Read) -> Any:
         """Return action masks for the observations `read`, arrays [B, n] in a tree like the action; None without masks.
 
-        Raises ConfigError for a mask that does not fit, and for none where the policy was trained with masks.
+        Raises ConfigError for a mask that does not fit, and where a policy that was trained with masks gets none.
         """
         if mask is None:
             if self._spec.masked:
@@ -106,7 +109,11 @@ class Inputs:
         return trees if self._spec.sizes else trees[""]
 
     def actions(self, leaves: Sequence[np.ndarray], read: Read) -> Any:
-        """Return actions, leaves [B, ...], in the form of the observations `read` and the dtypes of the space."""
+        """Return the actions in the form in which the caller gave the observations `read`.
+
+        That is one observation, a batch, or a dict by agent or group. `leaves` are the arrays of the actions, [B, ...]
+        each. The result has the dtypes of the action space.
+        """
         each, parts = iter(leaves), dict[str, Any]()
         if read.named:
             own = {group: [(next(each), leaf) for leaf in self._action_leaves[group]] for group in self._axes}
@@ -118,7 +125,7 @@ class Inputs:
         return {name: parts[name] for name, _ in self._spec.sizes} if self._spec.sizes else parts[""]
 
     def values(self, value: np.ndarray, read: Read) -> Any:
-        """Return V of all streams, [B], in the form of the observations `read`: a number for each agent in them.
+        """Return V of all streams, [B], in the form in which the caller gave the observations `read`.
 
         One observation of one agent has a NumPy scalar, groups have a dict of arrays [..., agents], agents by name a
         dict of scalars.
@@ -206,19 +213,19 @@ class Inputs:
         return f"give one observation for each agent, [...], or for a batch {arrays}"
 
     def _place(self, name: Any) -> tuple[str, int]:
-        """Return the group of an agent and its place in it; ConfigError for a name that no agent has."""
+        """Return the group of the agent `name` and its index in the group; ConfigError for a name that no agent has."""
         if str(name) not in self._places:
             raise ConfigError(f"obs[{name!r}]: no such agent; there are {', '.join(map(repr, self._spec.names))}")
         return self._places[str(name)]
 
     def _streams(self, names: Any) -> list[int]:
-        """Return the numbers of the named agents among those of an environment; ConfigError for an unknown name."""
+        """Return the indices of the agents `names` among an environment's agents; ConfigError for an unknown name."""
         for name in names:
             self._place(name)
         return [self._spec.names.index(str(name)) for name in names]
 
     def present(self, read: Read) -> np.ndarray | None:
-        """Return flags [B], True for the agents in a dict by agent; None if `read` is of no such dict."""
+        """Return flags [B], True for the agents in the caller's dict by agent; None if the caller gave no such dict."""
         if not read.named:
             return None
         given = np.zeros(len(self._spec.names), bool)
@@ -235,9 +242,9 @@ class Inputs:
     def _stack_masks(self, mask: Any, read: Read) -> dict[str, Any]:
         """Return action masks by group from a dict of masks by agent.
 
-        `read` are the observations, which say which agents are present. With groups, a present agent without a mask may
-        take every action. Raises ConfigError for a mask of an agent that is not present and, without groups, for a
-        present agent without a mask.
+        `read` are the observations, which say which agents are present. With groups, all agents of a group may be
+        without a mask, and take every action. Raises ConfigError for a mask of an agent that is not present, and for a
+        present agent without a mask where another one of its group (without groups, any agent) has one.
         """
         groups, given = set(self._spec.sizes), dict(mask) if isinstance(mask, dict) else None
         if given is None or (given.keys() != set(read.names) if not groups else not given.keys() <= set(read.names)):
@@ -256,9 +263,9 @@ class Inputs:
         return parts
 
     def _mask(self, mask: Any, axis: tuple[int, ...], space: spaces.Space, read: Read, name: str) -> Any:
-        """Return the masks of one group, NumPy arrays [B, n] in a tree like its action; None for None.
+        """Return the masks of one group, NumPy arrays [B, n] in a tree like its action; None if `mask` is None.
 
-        `axis` is the axis of the group's agents, `name` its name in messages.
+        `axis` is the axis of the group's agents, `space` the group's action space, `name` what messages call the mask.
         """
         if mask is None:
             return None
@@ -279,14 +286,14 @@ class Inputs:
 
 
 class Reader:
-    """Converter, by a call, of observations that the caller of a policy passes in to arrays of B streams, [B, ...].
+    """Function from observations that the caller of a policy gives to arrays of B streams, [B, ...].
 
     A stream is one agent in one environment. The agents share one observation space: they are all agents, or, in an
     environment with groups, those of one group. Observations that are not of the space are refused.
     """
 
     def __init__(self, space: spaces.Space, axis: tuple[int, ...], name: str):
-        """Read elements of `space`, in arrays that have the axes `axis` in front: that of agents, or none.
+        """Prepare to read elements of `space`; arrays have the axes `axis` in front: that of agents, or none.
 
         `name` is what messages call an observation.
         """
@@ -297,7 +304,10 @@ class Reader:
         self._fitting: set[Any] = set()  # dtypes that are known to fit that array
 
     def __call__(self, obs: Any) -> Read:
-        """Return the arrays of `obs`, with its form; ConfigError, as in training, where it is not of the space."""
+        """Return the observations `obs` as arrays of streams, with the form, one or a batch, in which they were given.
+
+        Raises ConfigError, as in training, where they are not of the space.
+        """
         if type(obs) is np.ndarray and obs.dtype in self._fitting:  # the usual case, without further calls
             if obs.shape == self._shape:
                 return Read([self._array(obs, self._leaves[0])], 1, False)
@@ -335,7 +345,10 @@ class Reader:
         return own.reshape(math.prod(own.shape[: own.ndim - len(leaf.shape)]), *leaf.shape)  # also without an element
 
     def _units(self, obs: Any) -> int | None:
-        """Return the length of `obs` if it is a batch; None for one observation, or if its first array fits neither."""
+        """Return the number of observations in `obs` if it is a batch; None for one observation.
+
+        It is also None if the first array of `obs` has the shape of neither.
+        """
         first = self._leaves[0]
         try:
             shape = np.shape(first.of(obs))
@@ -383,9 +396,9 @@ def _is_list(x: Any) -> bool:
 
 
 def _shaped(x: np.ndarray, lead: tuple[int, ...], leaf: Leaf) -> Any:
-    """Return the first of the actions `x` [B, ...] in the shape [*lead, ...]; a NumPy scalar for a single number.
+    """Return actions in the shape [*lead, ...], from an array `x` [B, ...] that may have padding rows at its end.
 
-    `leaf` is the array of the action space that they are of.
+    A single number is returned as a NumPy scalar. `leaf` is the array of the action space that these actions are of.
     """
     shape = (*lead, *leaf.shape)
     own = np.array(x[: math.prod(lead)], leaf.space_dtype).reshape(shape)  # a copy: the program reuses its arrays

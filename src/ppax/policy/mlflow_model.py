@@ -57,7 +57,7 @@ def write_mlflow_model(
 
 
 def _save(interface: Interface, folder: Path, needs: str) -> None:
-    """Write the MLflow model `folder/model` from the bundle and the loader in `folder`; `needs` is for pip."""
+    """Write the MLflow model `folder/model` from bundle and loader in `folder`; `needs` is its requirement for pip."""
     import mlflow.pyfunc
     from mlflow.models import ModelSignature
     from mlflow.types import Schema, TensorSpec

@@ -102,15 +102,16 @@ class Policy:
         them. Entries of a Dict that the actor does not read (`spec.unread`), such as those of the critic alone, may be
         left out. `mask` is True where an action is allowed. The mode of the distribution is taken; with `deterministic
         = False` the action is sampled. Memory is kept from call to call, for each observation of a batch: call `reset`
-        where episodes begin. Where agents are trained apart or in groups, an observation is that of all agents.
+        where episodes begin. Where agents have parameters of their own or are in groups, an observation is that of all
+        agents.
 
         With `return_value` the result is an `ActionValue(action, value)`: V of the observation is the critic's estimate
-        of the discounted return, in the scale in which it was learned (with `normalize_rewards` that of normalised
+        of the discounted return, in the scale in which it was learned (with `normalize_reward` that of normalised
         rewards). It needs the entries that only the critic reads (`critic_entries`).
 
         Raises ConfigError for observations and masks that do not fit the spaces, and for a batch of another size than
-        the one before, if the policy has memory; for V in some calls since `reset` and not in others, if the critic has
-        a memory of its own.
+        the one before, if the policy has memory. Also raises it if V is asked for in some calls since `reset` and not
+        in others, and the critic has a memory of its own.
         """
         if self._with_value not in (None, return_value):
             self._require_one_memory()
@@ -249,7 +250,7 @@ class Policy:
             )
 
     def _entries_read(self, reader: Callable[[Any], Any], obs: Any, return_value: bool) -> Any:
-        """Return `reader(obs)`; where that is a ConfigError and V was asked for, it says what V needs."""
+        """Return `reader(obs)`; if V was asked for, a ConfigError of the reader also says which entries V needs."""
         try:
             return reader(obs)
         except ConfigError as error:

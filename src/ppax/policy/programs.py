@@ -50,7 +50,11 @@ class InNumpy:
         self._program.bind((agent, learner))
 
     def __call__(self, carry: Sequence[Any], rest: Sequence[Any]) -> Called:
-        """Return actions and memory of all streams; arguments are the arrays of the memory and of the other inputs."""
+        """Return actions and memory of all streams, from the arrays of the memory and those of all other inputs.
+
+        The other inputs, `rest`, are observations, `first` (True where an episode begins) and action masks, in JAX's
+        order.
+        """
         noise: list[Any] = []
         if self._rng is not None:
             noise = [x[0] for x in jax.tree.leaves(noise_for(self._distribution, 1, self._rng))]
@@ -80,7 +84,11 @@ class InJax:
         self._program = compiled(jax.jit(act), *self._parameters, jax.tree.leaves(example), np.uint32(0))
 
     def __call__(self, carry: Sequence[Any], rest: Sequence[Any]) -> Called:
-        """Return actions and memory of all streams; arguments are the arrays of the memory and of the other inputs."""
+        """Return actions and memory of all streams, from the arrays of the memory and those of all other inputs.
+
+        The other inputs, `rest`, are observations, `first` (True where an episode begins) and action masks, in JAX's
+        order.
+        """
         seed = np.uint32(0 if self._rng is None else self._rng.integers(2**32, dtype=np.uint32))
         out = self._program(*self._parameters, [*carry, *rest], seed)
         return Called(out.carry, [np.asarray(x) for x in out.action], out.value)
@@ -93,10 +101,10 @@ def make_program(
     rng: np.random.Generator | None,
     return_value: bool = False,
 ) -> Program:
-    """Return the faster program of a policy for inputs with the shapes of `example`.
+    """Return the faster program of a policy for inputs with the shapes of `example`: in NumPy, or compiled by JAX.
 
-    It takes the mode of the distribution if `rng` is None, else a sample; `return_value` adds V. The choice depends
-    only on sizes, as in training on host environments (training/host/policy.py).
+    It takes the mode of the distribution if `rng` is None, else a sample; `return_value` adds V. NumPy is faster for
+    few streams and parameters without images and memory, as in training on host environments (training/host/policy.py).
     """
     streams = len(example.first)
     params = sum(np.size(x) for x in jax.tree.leaves(learner))

@@ -188,14 +188,17 @@ def described_policy(spec: Any) -> str:
 
 
 def observations(spec: Any) -> str:
-    """Return the form of one observation of a PolicySpec, in words."""
+    """Return a description of one observation of a PolicySpec, such as "float32[4]".
+
+    It also names the entries that may be left out, as acting does not read them.
+    """
     text = _of_space(spec.observation_space)
     spare = ", ".join(map(repr, spec.unread))
     return text + (f" ({spare} may be left out: acting does not read it)" if spare else "")
 
 
 def actions(spec: Any) -> str:
-    """Return the form of one action of a PolicySpec, in words."""
+    """Return a description of one action of a PolicySpec, such as "integer from 0 to 1"."""
     return _of_space(spec.action_space)
 
 
@@ -275,7 +278,7 @@ def space_to_data(space: spaces.Space) -> dict[str, Any]:
 def space_from_data(data: Any, where: str = "space", depth: int = 0) -> spaces.Space:
     """Return the space that `data`, made by `space_to_data`, describes; ConfigError, naming `where`, if invalid.
 
-    `depth` is the number of spaces that it is inside of.
+    `depth` is the number of Dict and Tuple spaces around it.
     """
     try:
         if depth == 0:  # before anything is allocated
@@ -288,7 +291,10 @@ def space_from_data(data: Any, where: str = "space", depth: int = 0) -> spaces.S
 
 
 def _sizes(data: Any, where: str, depth: int = 0) -> Iterator[int]:
-    """Yield how many numbers each elementary space (no Dict or Tuple) in `data` has; nothing if `data` is no space."""
+    """Yield the number of elements of each Box in `data`, and 1 for each space of another kind but Dict and Tuple.
+
+    Yields nothing if `data` describes no space. The caller limits the sum before any array is made.
+    """
     if not isinstance(data, Mapping) or depth > DEEPEST:
         return
     if data.get("space") in ("Dict", "Tuple"):

@@ -1,4 +1,4 @@
-"""Imitation: extensions for distillation of teachers, for cloning of demonstrations, and for moving as in them."""
+"""Imitation: extensions that distil teachers, clone the actions of demonstrations, or reward similar motions."""
 
 from ppax.extensions.imitation.cloning import BehaviourCloning, clone
 from ppax.extensions.imitation.demonstrations import Demonstrations

@@ -1,8 +1,8 @@
-"""Behaviour cloning: maximum likelihood of the actions of demonstrations. Pomerleau 1991,
-https://doi.org/10.1162/neco.1991.3.1.88
+"""Behaviour cloning: maximum likelihood of the actions of demonstrations.
 
-With PPO's loss it is the term of DAPG (Rajeswaran et al. 2018, https://arxiv.org/abs/1709.10087, eq. 5) with a weight
-that a schedule may lower.
+Pomerleau 1991, https://doi.org/10.1162/neco.1991.3.1.88. Added to PPO's loss it is the term for demonstrations in DAPG
+(Rajeswaran et al. 2018, https://arxiv.org/abs/1709.10087, eq. 5), with `coef` as its weight, which a schedule may
+lower.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BehaviourCloning(Extension):
     data: LazyDemonstrations[Demonstrations] | None = static("the demonstrations, as `clone` holds them", default=None)
 
     def terms(self, rows: Rows) -> Terms:
-        """Return coef * the negative log-likelihood of a demonstrated action for each row, [N]; each row draws one.
+        """Return coef * the negative log-likelihood [N] of demonstrated actions, one drawn at random for each row.
 
         Raises ConfigError for a network with memory, and for importance weights.
         """
@@ -111,7 +111,7 @@ def as_sampled(distribution: Any, action: PyTree) -> PyTree:
 def _in_box(distribution: Any, x: Array) -> Array:
     """Return actions of a Box, vectors [N, d], in the form in which `distribution` samples them.
 
-    A distribution that squashes by tanh samples them before tanh.
+    A `Normal` samples them as they are, a `SquashedNormal` before tanh, a `Beta` scaled to [0, 1].
     """
     if type(distribution) is Normal:
         return x

@@ -1,6 +1,7 @@
-"""Demonstrations: arrays of observations, actions and episode ends, as Minari's, from memory or an .npz file.
+"""Demonstrations: arrays of observations, actions and episode ends, in memory or in an .npz file.
 
-`read` returns observations with actions, `read_transitions` successive observations, for which no actions are needed.
+The arrays have the names of Minari's data sets. `read` returns observations with actions, `read_transitions` successive
+observations, for which no actions are needed.
 
 A file is data: it is read without pickle, and nothing in it is executed.
 """
@@ -54,10 +55,13 @@ class Demonstrations:
 
 
 class Transitions:
-    """Demonstrated pairs of successive observations [n, k], of k chosen numbers; equal checksums compare equal."""
+    """Demonstrated pairs of successive observations, of which k chosen numbers are read: two arrays [n, k].
+
+    Objects with equal checksums compare equal.
+    """
 
     def __init__(self, obs: np.ndarray, following: np.ndarray, checksum: str):
-        """Keep observations, those one step later, and their checksum."""
+        """Keep observations `obs`, the observations one step later, `following`, [n, k] each, and their checksum."""
         self.obs, self.following, self.checksum = obs, following, checksum
         self.size = len(obs)
 
@@ -96,7 +100,10 @@ class LazyDemonstrations(Generic[Loaded]):
         return f"LazyDemonstrations({self.checksum[:12]})"
 
     def rows(self) -> Loaded:
-        """Return the demonstrations, which the first call reads; ConfigError where they have another checksum."""
+        """Return the demonstrations, which the first call reads.
+
+        Raises ConfigError where their checksum is not the one that this object was made with.
+        """
         if self._loaded is None:
             self._loaded = self._load()
         if self._loaded.checksum != self.checksum:
@@ -131,8 +138,9 @@ def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demons
 def read_transitions(source: Any, chosen: Sequence[Chosen]) -> Transitions:
     """Return the pairs of successive observations in an .npz file, or in a mapping of arrays; ConfigError unless valid.
 
-    `chosen` are the numbers of observations that are read. An array may also have these numbers alone, in their order.
-    Without the last observation of an episode, the episode has one pair fewer.
+    `chosen` says which numbers of an observation are read. An array of the file may have all numbers of the
+    observation, or only the chosen ones, in the order of their indices. Of an episode whose last observation is not in
+    the file, there is one pair fewer.
     """
     arrays = _arrays(source, OF_TRANSITIONS)
     ended = _ends(arrays)
@@ -151,7 +159,7 @@ def read_transitions(source: Any, chosen: Sequence[Chosen]) -> Transitions:
 
 
 class Chosen(NamedTuple):
-    """Numbers of one array of observations: the array's name, shape, and the numbers' places in the flat array."""
+    """Numbers that are read of one array of observations: the array's name and shape, and their flat indices."""
 
     name: str  # "camera/left" inside Dict and Tuple spaces; "" for an observation that is one array
     shape: tuple[int, ...]
@@ -194,7 +202,7 @@ def _arrays(source: Any, fields: Sequence[str]) -> dict[str, Any]:
 
 
 def _ends(arrays: Mapping[str, Any]) -> np.ndarray:
-    """Return where episodes end, [n], from the arrays `terminations` and `truncations`."""
+    """Return flags [n], True for the last steps of episodes, from the arrays `terminations` and `truncations`."""
     terminated, truncated = (_flags(arrays[key], key) for key in FIELDS[2:])
     if not len(terminated) or len(truncated) != len(terminated):
         raise ConfigError(
@@ -214,7 +222,7 @@ def _checksum(arrays: Iterable[np.ndarray]) -> str:
 
 
 def _from_file(path: str, fields: Sequence[str]) -> dict[str, Any]:
-    """Return the arrays of an .npz file by name; ConfigError for a file that is none.
+    """Return the arrays of an .npz file by name; ConfigError where there is no file, or it is no valid .npz file.
 
     An array with the name "a/b" is in a mapping "a" under "b". Arrays of Python objects are refused, as reading them
     could execute code.
@@ -237,7 +245,8 @@ def _from_file(path: str, fields: Sequence[str]) -> dict[str, Any]:
 def _read_sizes(path: str, file: IO[bytes], fields: Sequence[str]) -> list[str]:
     """Return the names of the arrays in an .npz file; ConfigError where they would take too much memory.
 
-    Too much is more than is free for reading them, or far more than the size of the file, as in a zip bomb.
+    That is so if reading them would take more memory than is free, or if they are far larger than the file, as in a zip
+    bomb.
     """
     require_short_directory(file, DIRECTORY)
     with zipfile.ZipFile(file) as archive:
@@ -265,7 +274,7 @@ def _is_field(name: str, fields: Sequence[str]) -> bool:
 
 
 def _nested(arrays: Any, fields: Sequence[str] = FIELDS) -> dict[str, Any]:
-    """Return arrays by name, where an array "a/b" is in a mapping "a" under "b"; ConfigError unless given a mapping."""
+    """Return `arrays` with every "a/b" in a mapping "a" under "b"; ConfigError if `arrays` is no mapping."""
     if not isinstance(arrays, Mapping):
         kind = type(arrays).__name__
         raise ConfigError(f"{FIELD}: a {kind}; must be the path of an .npz file, or a mapping of {', '.join(fields)}")
@@ -341,7 +350,7 @@ def _rows_of_actions(ended: np.ndarray, observations: int) -> np.ndarray:
 def _require_fit(space: Any, x: np.ndarray, where: str, steps: int) -> None:
     """Raise ConfigError unless the array `x` holds `steps` elements of `space`; `where` is its name in the message.
 
-    The space is none that contains others: no Dict and no Tuple.
+    `space` is elementary, neither a Dict nor a Tuple.
     """
     shape = (steps, *(space.shape or ()))
     if x.shape != shape:
@@ -362,8 +371,8 @@ def _require_fit(space: Any, x: np.ndarray, where: str, steps: int) -> None:
 def _limits(space: Any) -> tuple[Any, Any]:
     """Return the smallest and largest number of a space; for floats with slack for rounding.
 
-    The space is none that contains others. For a Box or MultiDiscrete the limits are arrays, one number for each
-    element.
+    `space` is elementary, neither a Dict nor a Tuple. For a Box or MultiDiscrete the limits are arrays, one number for
+    each element.
     """
     if isinstance(space, spaces.Discrete):
         return space.start, space.start + space.n - 1
@@ -378,7 +387,7 @@ def _limits(space: Any) -> tuple[Any, Any]:
 def _dtype(space: Any) -> np.dtype:
     """Return the dtype that elements of a space have in ppax, such as float32 for a Box of float64.
 
-    The space is none that contains others: no Dict and no Tuple.
+    `space` is elementary, neither a Dict nor a Tuple.
     """
     return next(leaves_of(space)).dtype
 

@@ -1,7 +1,7 @@
 """Distillation: an extension in which a student follows the action distributions of a teacher, or of several.
 
-It learns in its own states, or with DAgger also in those to which the teacher's actions lead. A teacher may read
-entries of the observation that the student's actor does not see, such as privileged state.
+The student learns in the states that its actions lead to, or with DAgger also in those to which the teacher's lead. A
+teacher may read entries of the observation that the student's actor does not see, such as privileged state.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Distillation(Extension):
     def terms(self, rows: Rows) -> Terms:
         """Return coef * KL(teacher || student) for each row, [N].
 
-        Of several teachers it is the one that `select` chose in the row's step. Raises ConfigError where
-        the distributions of teacher and student are not of one kind.
+        If there are several teachers, the divergence is from the one that `select` chose in the row's step. Raises
+        ConfigError where the distributions of teacher and student are not of one kind.
         """
         wanted, own = rows.extras, rows.policy.distribution
         _require_alike(wanted, own)
@@ -181,12 +181,13 @@ def distill(
     policy has to be passed again. With a `checksum`, the teacher is read only when it is first needed, and must have
     this checksum and the arrays `memory`.
 
-    Of several `teachers`, given in its place, `select` chooses one in each step: `ByTask("task")` by the number in the
+    If several `teachers` are given instead, `select` chooses one in each step: `ByTask("task")` by the number in the
     entry "task" of the observation, `ByValue()` by the teachers' own critics. The observation of `env` must have all
-    entries that a teacher reads; with `teacher_obs`, an entry of it is the teacher's whole observation.
+    entries that a teacher reads. `teacher_obs` names an entry of a Dict observation that is the whole observation of
+    the teacher: one for all teachers, or one for each.
 
-    Raises ConfigError, naming the field, for a teacher that is missing or another, that reads what `env` lacks, has
-    another action space, or has several agents.
+    Raises ConfigError, naming the field, for a teacher that does not exist or has another checksum, that reads what
+    `env` lacks, has another action space, or has several agents.
     """
     if isinstance(teacher, str) and not teacher and not len(teachers):
         raise ConfigError(f'distillation.teacher = "": must be {REMEDY}')
@@ -238,7 +239,10 @@ def distill(
 
 
 def _split(checksum: str, count: int) -> list[str]:
-    """Return the checksum of each of `count` teachers; ConfigError where there are as many neither as that nor none."""
+    """Return the checksum of each of `count` teachers, from a text with blanks between the checksums.
+
+    For an empty text each is "". Raises ConfigError where the text has another number of checksums.
+    """
     each = checksum.split()
     if len(each) not in (0, count):
         raise ConfigError(
@@ -248,7 +252,10 @@ def _split(checksum: str, count: int) -> list[str]:
 
 
 def _memory_of_each(memory: Sequence[str], count: int) -> list[tuple[str, ...]]:
-    """Return the arrays of memory of each of `count` teachers, from those of all, which begin with their numbers."""
+    """Return the descriptions of the arrays of memory of each of `count` teachers, from those of all teachers.
+
+    If there are several teachers, each text in `memory` begins with its teacher's number, as "0: float32[64]".
+    """
     if count == 1:
         return [tuple(memory)]
     pairs = [text.partition(": ") for text in memory]
@@ -256,7 +263,10 @@ def _memory_of_each(memory: Sequence[str], count: int) -> list[tuple[str, ...]]:
 
 
 def _require_alike(wanted: Any, own: Any) -> None:
-    """Raise ConfigError unless the distributions of teacher and student are of one kind, with the same bounds."""
+    """Raise ConfigError unless the distributions of teacher and student, `wanted` and `own`, are of one kind.
+
+    They must also have the same bounds.
+    """
     if jax.tree.structure(wanted) != jax.tree.structure(own):  # type: ignore[operator]
         names = type(wanted).__name__, type(own).__name__
         raise ConfigError(
@@ -269,13 +279,13 @@ class Teacher:
     """Policy that a student imitates, read at its first use. Teachers with equal checksums compare equal.
 
     Its weights are constants of the compiled program, which is compiled for one teacher. They are no leaves of the
-    agent as a JAX tree, because a sweep, or agents with separate parameters, map over those. Its memory of each stream
-    (one agent in one environment) is a tuple of arrays [B, ...], whose shapes and types are known before the policy is
-    read.
+    agent as a JAX tree, because a sweep, or agents with separate parameters, map over all leaves. The teacher's memory
+    of each stream (one agent in one environment) is a tuple of arrays [B, ...], whose shapes and types are known before
+    the policy is read.
     """
 
     def __init__(self, source: str, checksum: str, memory: tuple[str, ...], wanted: Wanted, policy: Any = None):
-        """Keep the teacher's path, checksum, arrays of memory, and what the student's environment gives, `wanted`.
+        """Keep the teacher's path, checksum and arrays of memory, and the student's spaces, in `wanted`.
 
         Without a `policy`, it is read from the path `source` at its first use.
         """
@@ -328,7 +338,7 @@ class Teacher:
         return TeacherActed(tuple(jax.tree.leaves(out.carry)), out.distribution, sample(out, key), out.value)
 
     def _seen(self, obs: PyTree, lead: tuple[int, ...]) -> PyTree:
-        """Return the teacher's observation [*lead, ...] of that of the student's environment."""
+        """Return the teacher's observation [*lead, ...], made from an observation of the student's environment."""
         assert self.policy is not None  # `_read` has read it
         student = entry_at(self.wanted.observation, self.wanted.entry, "")[1]
         own = follow_path(obs, self.wanted.entry)
@@ -338,9 +348,9 @@ class Teacher:
         return jax.tree.unflatten(jax.tree.structure(_carry_of(agent)), memory)
 
     def _read(self) -> tuple[Any, Any]:
-        """Return the teacher's agent and learner, read at the first call; ConfigError unless it is the recorded one.
+        """Return the teacher's agent and learner; the first call reads them from the teacher's path.
 
-        Recorded are its checksum and the arrays of its memory.
+        Raises ConfigError where the checksum or the arrays of memory are not those that the run file has recorded.
         """
         if self.policy is None:
             policy = _checked(_loaded(self.source, self.wanted.field), self.source, self.wanted)
@@ -355,7 +365,7 @@ class Teacher:
 
 
 class Teachers:
-    """Teachers of a student, one or several; equal ones compare equal. A rule selects one of several in each step.
+    """Teachers of a student, one or several, of which a rule selects one in each step. Equal teachers compare equal.
 
     Their memory of each stream (one agent in one environment) is one tuple of arrays [B, ...], teacher by teacher.
     """
@@ -380,12 +390,15 @@ class Teachers:
 
     @property
     def checksum(self) -> str:
-        """Checksum of the teacher; of several with blanks between them."""
+        """Checksum of the teacher; if there are several, their checksums with blanks between them."""
         return " ".join(one.checksum for one in self.each)
 
     @property
     def memory(self) -> tuple[str, ...]:
-        """Text for each array of memory in one stream, as "float32[64]"; of several teachers "0: float32[64]"."""
+        """Text for each array of memory in one stream, such as "float32[64]"; for several teachers "0: float32[64]".
+
+        A stream is one agent in one environment; the number is the teacher's.
+        """
         if len(self.each) == 1:
             return self.each[0].memory
         return tuple(f"{i}: {array}" for i, one in enumerate(self.each) for array in one.memory)
@@ -414,7 +427,7 @@ class Teachers:
     ) -> TeacherActed:
         """Return a sampled action of the selected teacher for every stream, and the next memory of all teachers.
 
-        A stream is one agent in one environment; `key` is [B], one for each.
+        A stream is one agent in one environment; `key` is [B], one for each stream.
         """
         pairs = zip(self.each, self._memories(memory), strict=True)
         acted = [
@@ -448,9 +461,10 @@ def _stacked(values: Sequence[Array | None]) -> Array:
 
 
 def _selected(index: Array, trees: Sequence[PyTree]) -> PyTree:
-    """Return the rows of tree number `index` [...]; an index beyond the ends takes the first or the last tree.
+    """Return, for each row, the row of one of several trees: of the tree whose number is in `index` [...].
 
-    Leaves of all trees are [..., any]. Raises ConfigError where the trees, of distributions, are of several kinds.
+    Leaves of all trees are [..., any]; an index beyond the ends takes the first or the last tree. Raises ConfigError
+    where the trees, of distributions, are of several kinds.
     """
     chosen = trees[0]
     for i, tree in enumerate(trees[1:], start=1):
@@ -465,7 +479,7 @@ def _selected(index: Array, trees: Sequence[PyTree]) -> PyTree:
 
 
 class Taught(NamedTuple):
-    """Result of `Teacher.follow`: distributions of a teacher's actions in a rollout, and its memory after it."""
+    """Result of `Teacher.follow`: a teacher's distributions in a rollout, and the teacher's memory after it."""
 
     distribution: Any  # [T, B]
     memory: PyTree  # [B, ...]
@@ -482,7 +496,10 @@ class TeacherActed(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Spaces of the student's environment, what a teacher gets of its observations, and the option that names it."""
+    """What a teacher must fit: the student's spaces, the entry that the teacher reads, and whether V is needed.
+
+    `field` is the option that names the teacher, for messages.
+    """
 
     observation: spaces.Space
     action: spaces.Space
@@ -494,8 +511,8 @@ class Wanted(NamedTuple):
 def teacher_of(teacher: Any, checksum: str, memory: tuple[str, ...], wanted: Wanted) -> Teacher:
     """Return the teacher that a path or a policy stands for; it is read at once unless a `checksum` is given.
 
-    `wanted` has what the student's environment gives. `memory` describes the arrays of its memory, if it is not read at
-    once.
+    `wanted` has the spaces of the student's environment. `memory` describes the arrays of the teacher's memory, if it
+    is not read at once.
     """
     if not isinstance(teacher, str):
         policy = _checked(teacher, "a policy of Python", wanted)
@@ -524,9 +541,9 @@ def _loaded(source: str, field: str) -> Any:
 
 
 def _checked(policy: Any, name: str, wanted: Wanted) -> Any:
-    """Return `policy`; ConfigError unless it is one policy of PPO for all agents that fits the student's environment.
+    """Return `policy`; ConfigError unless it is a PPO policy that all agents share, and fits the student's environment.
 
-    `name` is what the message calls the policy; `wanted` has what the environment gives.
+    `name` is what the message calls the policy; `wanted` has the spaces of the environment.
     """
     field = f"{wanted.field}: {name}"
     try:
@@ -573,7 +590,8 @@ def checksum_of(policy: Any) -> str:
 def teacher_memory(policy: Any) -> tuple[str, ...]:
     """Return a description of a policy's memory in one stream, a text for each array, such as ("float32[64]",).
 
-    It is what a run file has, and () for a policy without memory. A stream is one agent in one environment.
+    The run file stores it as the option `memory`; it is () for a policy without memory. A stream is one agent in one
+    environment.
     """
     arrays = jax.tree.leaves(_carry_of(policy.agent))
     return tuple(f"{x.dtype}[{','.join(map(str, x.shape[1:]))}]" for x in arrays)

@@ -52,7 +52,7 @@ INDICES = re.compile(r"(\d+)(?::(\d+))?")
 
 
 class MotionPriorState(NamedTuple):
-    """State of a motion prior: discriminator with optimiser, and key of its minibatches."""
+    """State of a motion prior: discriminator, its optimiser's state, and the random key that draws its minibatches."""
 
     discriminator: Params
     opt_state: PyTree
@@ -110,7 +110,7 @@ class MotionPrior(Extension):
         return ExtensionState(MotionPriorState(params, opt_state, own_key))
 
     def before(self, agent: Any, state: MotionPriorState, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
-        """Return the weighted sum of rewards [T, B], and the state after the discriminator's training.
+        """Return the weighted sum of task and style rewards [T, B], and the state after the discriminator's training.
 
         Style rewards are those of the discriminator before it learns from this rollout. A step has none where the
         observation after it in the same episode is not known, as at an episode's end where a host environment resets in
@@ -146,7 +146,8 @@ class MotionPrior(Extension):
     def _row_losses(self, demonstrated: Array, params: Params, pairs: Array, index: Array) -> Array:
         """Return the discriminator's loss for each of the policy's `pairs` [n, 2 k], each with one demonstrated pair.
 
-        `demonstrated` [N, 2 k] has the pairs for all rows, and `index` [n] the places of these rows among them.
+        `demonstrated` [N, 2 k] has a demonstrated pair for every row of the rollout, and `index` [n] are the indices of
+        the rows of `pairs`.
         """
 
         def one(pair: Array, shown: Array) -> Array:
@@ -175,7 +176,7 @@ class MotionPrior(Extension):
         return jnp.concatenate([x.astype(jnp.float32) for x in flat], axis=-1)
 
     def _standardised(self, x: Array) -> Array:
-        """Return entries [..., k] by mean and standard deviation of the demonstrations, clipped."""
+        """Return entries of observations [..., k] standardised by mean and std of the demonstrations, and clipped."""
         shown = self._rows().obs.astype(np.float64)
         mean, std = shown.mean(axis=0), np.maximum(shown.std(axis=0), LEAST_STD)
         mean, std = (along(one.astype(np.float32), x.ndim) for one in (mean, std))
@@ -226,10 +227,10 @@ def names_of(obs: PyTree) -> list[str]:
 
 
 def chosen_entries(obs: PyTree, entries: tuple[str, ...]) -> list[Chosen]:
-    """Return the numbers of an observation that `entries` name, by array; all numbers for ().
+    """Return which numbers of an observation `entries` name, for each array that has some; all numbers if it is ().
 
-    `obs` is one observation, of which shapes count. Raises ConfigError for an entry that there is not, with the nearest
-    one.
+    `obs` is an example of one observation; only its shapes are read. Raises ConfigError, which has the nearest name,
+    for an entry that does not exist.
     """
     arrays = dict(zip(names_of(obs), (x.shape for x in jax.tree.leaves(obs)), strict=True))
     places: dict[str, set[int]] = {name: set() for name in arrays}
@@ -247,7 +248,10 @@ def chosen_entries(obs: PyTree, entries: tuple[str, ...]) -> list[Chosen]:
 
 
 def _in_vector(text: str, arrays: dict[str, tuple[int, ...]]) -> tuple[str, range]:
-    """Return the vector and the places in it that `text` names, as "4:7" or "state.4"; ConfigError if none."""
+    """Return the name of a vector in the observation and the indices in it that `text` names, as "4:7" or "state.4".
+
+    `arrays` has the shapes of the observation's arrays by name. Raises ConfigError where `text` names none.
+    """
     name, _, last = text.replace(".", SEPARATOR).rpartition(SEPARATOR)
     found, shape = INDICES.fullmatch(last), arrays.get(name)
     if found is None or shape is None or len(shape) != 1:

@@ -26,7 +26,7 @@ class Selection(Protocol):
 
     @property
     def needs_value(self) -> bool:
-        """Whether the rule reads V of the teachers' own critics."""
+        """True if the rule reads V, the estimates of the teachers' own critics."""
 
     def check(self, observation: spaces.Space, teachers: Sequence[Any]) -> None:
         """Raise ConfigError where the rule does not fit the student's observation space or the teachers (policies)."""
@@ -58,7 +58,10 @@ class ByTask:
         return False
 
     def check(self, observation: spaces.Space, teachers: Sequence[Any]) -> None:
-        """Raise ConfigError where the entry does not exist, or has another number of tasks than there are teachers."""
+        """Raise ConfigError where the observation has no entry `entry`, or this entry cannot be the task's number.
+
+        Also raises it where the entry has another number of tasks than there are teachers.
+        """
         place, space = entry_at(observation, self.entry, f"{FIELD}.entry")
         where = f"{FIELD}.entry = {self.entry!r}"
         if isinstance(space, spaces.Discrete):
@@ -83,7 +86,10 @@ class ByTask:
             _require_as_many(width, teachers, where)
 
     def __call__(self, obs: PyTree, values: Array | None, space: spaces.Space) -> Array:
-        """Return the task's number, counted from 0: of a Discrete entry, a one-hot vector, or one number."""
+        """Return the task's number, counted from 0, from the entry of the observation that has it.
+
+        The entry is Discrete, a one-hot vector, or a single number.
+        """
         space = entry_at(space, self.entry, f"{FIELD}.entry")[1]
         x = jnp.ravel(follow_path(obs, self.entry))
         if isinstance(space, spaces.Discrete):
@@ -110,7 +116,10 @@ class ByValue:
         return True
 
     def check(self, observation: spaces.Space, teachers: Sequence[Any]) -> None:
-        """Raise ConfigError for another number of scales than of teachers, or if they are needed and not given."""
+        """Raise ConfigError where the number of `scales` is not that of the teachers, or where scales are missing.
+
+        They are needed for teachers trained with normalize_reward, whose V have units of their own.
+        """
         if self.scales and len(self.scales) != len(teachers):
             raise ConfigError(
                 f"{FIELD}.scales has {len(self.scales)} numbers, and there are {len(teachers)} teachers; must be one "
@@ -124,7 +133,7 @@ class ByValue:
             )
 
     def __call__(self, obs: PyTree, values: Array | None, space: spaces.Space) -> Array:
-        """Return the index of the highest V; of equal ones the first."""
+        """Return the index of the teacher with the highest V, each multiplied by its scale; of equal ones the first."""
         assert values is not None
         scales = jnp.stack([jnp.float32(x) for x in self.scales]) if self.scales else jnp.float32(1.0)
         return jnp.argmax(values * scales)

@@ -1,7 +1,7 @@
-"""Observations of a teacher, taken from those of the student's environment, which may have other entries.
+"""Observations of a teacher, made from those of the student's environment, which may have more entries.
 
-A teacher reads entries of the observation that the student's actor does not see (`agent.network.actor_obs`), such as
-privileged state; the environment gives both.
+A teacher may read entries of the observation that the student's actor does not see (`agent.network.actor_obs`), such as
+privileged state; the environment must give them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ ArrayPath = tuple[str | int, ...]  # of one array of an observation
 
 
 def entry_at(space: spaces.Space, name: str, field: str) -> tuple[str, spaces.Space]:
-    """Return a text for the entry `name` of a Dict space, and its space; an entry inside another one has a dot.
+    """Return what messages call the entry `name` of a Dict space, and the space of this entry.
 
-    The empty name is the whole space. Raises ConfigError, which names the option `field`, if there is no such entry.
+    An entry inside another one is named with a dot, as "state.joints"; the empty name is the whole space. Raises
+    ConfigError, which names the option `field`, if there is no such entry.
     """
     inner = space
     for key in name.split(".") if name else ():
@@ -37,7 +38,7 @@ def entry_at(space: spaces.Space, name: str, field: str) -> tuple[str, spaces.Sp
 
 
 def follow_path(obs: PyTree, name: str) -> PyTree:
-    """Return the entry `name` of an observation, as `entry_at` finds its space."""
+    """Return the entry `name` of an observation; a dot leads into an entry, and the empty name is the observation."""
     for key in name.split(".") if name else ():
         obs = obs[key]
     return obs

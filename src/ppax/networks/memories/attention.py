@@ -54,7 +54,7 @@ class Attention:
         return empty_window(self.steps - 1, 2 * self.width)
 
     def project_in(self, params: Params, x: Array) -> dict[str, Array]:
-        """Return what attention reads of one step: embedded features, query, and key with value.
+        """Return what attention reads of one step: embedded features, query, and key and value joined.
 
         Their sizes are [width], [width] and [2 width].
         """
@@ -85,9 +85,9 @@ class Attention:
     def _attend(self, distance: Array, query: Array, kv: Array, episode: Array) -> Array:
         """Return the attention output [n, width] of n queries over keys and values [n + steps - 1, 2 width].
 
-        `distance` [heads, steps] are learned terms of the scores, one for each distance in time. A query attends to the
-        last `steps` steps up to its own that are of its episode; `episode` [n + steps - 1] has the number of each
-        step's episode.
+        Each query is a step's; it attends to the last `steps` steps, its own included, as far as they are of its
+        episode. `distance` [heads, steps] are learned terms of the scores, one for each distance in time. `episode` [n
+        + steps - 1] numbers the episodes of the keys' steps.
         """
         n, size = query.shape[0], self.width // self.heads
         key, value = (y.reshape(-1, self.heads, size) for y in jnp.split(kv, 2, axis=-1))

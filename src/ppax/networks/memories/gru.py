@@ -41,7 +41,10 @@ class GRU:
     width: int = static("size of the GRU's hidden state", default=64, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return new parameters of a GRU for features [size]: gates r, z, n side by side, and a recurrent bias of n."""
+        """Return new parameters of a GRU for features [size]; matrices have the gates side by side, [..., 3 width].
+
+        The gates are reset, update and candidate; the candidate also has a bias on the state's contribution.
+        """
         return init_gates(key, size, self.width, 3) | {"bias_n": jnp.zeros(self.width, jnp.float32)}
 
     def output_size(self, size: int) -> int:
@@ -98,7 +101,7 @@ def gru_gates(x: Array, recurrent_out: Array, bias: Array) -> GRUGates:
 
 @jax.custom_vjp
 def _backprop_through_time(x: Array, recurrent_out: Array, steps: GRUStep, first: Array, kernel: Array) -> Array:
-    """Return the GRU's states [L, width], which are in `steps`, in a function with a backward pass of its own.
+    """Return the GRU's states [L, width], which are in `steps`; its gradient has a backward pass written here.
 
     `x` and `recurrent_out` [L, 3 width] are the contributions of input and state to the gates. They are arguments only
     to receive gradients; their values are not read.

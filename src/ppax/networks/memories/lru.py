@@ -30,10 +30,10 @@ class LRU:
     max_phase: float = static("initial eigenvalues: largest phase, in radians per step", default=math.pi / 10, low=0.0)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return new parameters of an LRU for features [size] as in the paper's appendix A.
+        """Return new parameters of an LRU for features [size], drawn as in the paper's appendix A.
 
-        The absolute values of lambda are uniform in area between the radii r_min and r_max; B, C and D are normal.
-        Raises ConfigError where `width` is odd.
+        The absolute values of the eigenvalues are uniform in area between the radii r_min and r_max; input, output and
+        skip weights are normal. Raises ConfigError where `width` is odd.
         """
         if self.width % 2:
             raise ConfigError(f"network.memory: width = {self.width} must be even; nearest: {self.width + 1}")
@@ -75,8 +75,8 @@ class LRU:
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
         """Return an LRU's last state [width] and, for each of L steps of one stream, its state and features.
 
-        Both are [L, width]. A stream is one agent in one environment; `first` [L] resets the state before a step where
-        it is True. A state's real parts stand before its imaginary parts.
+        States and features are [L, width]. A stream is one agent in one environment; `first` [L] resets the state
+        before a step where it is True. A state's real parts stand before its imaginary parts.
         """
         nu, theta = (params[name].astype(jnp.float32) for name in ("nu", "theta"))
         eigenvalues = jnp.exp(jax.lax.complex(-jnp.exp(nu), jnp.exp(theta)))

@@ -48,10 +48,11 @@ class LSTM:
     width: int = static("size of the LSTM's cell state and hidden state", default=64, low=1)
 
     def init(self, key: Key, size: int) -> Params:
-        """Return new parameters of an LSTM for features [size]: its gates i, f, g, o side by side.
+        """Return new parameters of an LSTM for features [size]; matrices have the gates side by side, [..., 4 width].
 
-        The forget gate's bias starts at 1 (Jozefowicz et al. 2015). With 0 a cell would lose half of its content at
-        each step; then half of the seeds learned no dependency over twenty steps.
+        Their order is input, forget, candidate, output. The forget gate's bias starts at 1 (Jozefowicz et al. 2015).
+        With 0 a cell would lose half of its content at each step; then half of the seeds learned no dependency over
+        twenty steps.
         """
         params = init_gates(key, size, self.width, 4)
         zeros = jnp.zeros(self.width, jnp.float32)
@@ -108,7 +109,7 @@ def lstm_gates(x: Array) -> LSTMGates:
 
 @jax.custom_vjp
 def _backprop_through_time(inputs: Array, steps: LSTMStep, first: Array, kernel: Array) -> Array:
-    """Return the LSTM's hidden states [L, width], which are in `steps`, in a function with a backward pass of its own.
+    """Return the LSTM's hidden states [L, width], which are in `steps`; its gradient has a backward pass written here.
 
     `inputs` [L, 4 width] are the sums that enter the gates. They are an argument only to receive gradients; their
     values are not read.

@@ -73,6 +73,7 @@ class NoMemory:
 def unrolled(length: int) -> int | bool:
     """Return the argument `unroll` for a `jax.lax.scan` over `length` steps of a memory.
 
-    A single step, as in acting, is always unrolled; longer sequences as the platform's rules say.
+    A single step, as in acting, is always unrolled; for longer sequences devices/platforms.py has the number that is
+    fastest on the device.
     """
     return length == 1 or rules().unroll

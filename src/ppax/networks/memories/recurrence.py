@@ -1,4 +1,4 @@
-"""Recurrences of memories: linear ones as scans in time or in parallel, and what gated cells (GRU, LSTM) share."""
+"""Recurrences of memories: linear recurrences, in sequence or in parallel, and what gated cells (GRU, LSTM) share."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ppax.networks.products import matmul
 def linear_recurrence(a: Array, b: Array, carry: Array, first: Array) -> Memory:
     """Return the last state and all states of the recurrence h_t = a_t h_{t-1} + b_t, for a and b [L, width].
 
-    At the start, h_{t-1} is `carry` [width]. Wherever `first` [L] is True, it is 0 instead, also at the start. It is
-    computed in sequence on a CPU, in parallel on accelerators (devices/platforms.py).
+    At the start, h_{t-1} is `carry` [width]. Wherever `first` [L] is True, h_{t-1} is 0 instead, also at the start. The
+    states are computed one after the other on a CPU, in parallel on accelerators (devices/platforms.py).
     """
     a = jnp.where(first[:, None], 0.0, a)  # a reset is a step with a = 0: it costs no more than any other
     carry = jnp.where(first[0], 0.0, carry)
@@ -39,10 +39,10 @@ def sequential_scan(a: Array, b: Array, carry: Array) -> Memory:
 def parallel_scan(a: Array, b: Array, carry: Array) -> Memory:
     """Return last state and all states of h_t = a_t h_{t-1} + b_t on [L, width], from `carry`, by an associative scan.
 
-    It takes log L rounds over all steps. It works on the numbers themselves; others (Heinsen 2023) work on logarithms,
-    because they divide by products over whole prefixes, which may underflow. Here nothing is divided: with |a| <= 1
-    nothing overflows, and a product that underflows belongs to content that has faded to zero. Measured, the same scan
-    in logarithms takes three times as long.
+    The scan takes log L rounds over all steps. It works on the numbers themselves; other scans (Heinsen 2023) work on
+    logarithms, because they divide by products over whole prefixes, which may underflow. Here nothing is divided: with
+    |a| <= 1 nothing overflows, and a product that underflows belongs to content that has faded to zero. Measured, the
+    same scan in logarithms takes three times as long.
     """
 
     def join(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -73,9 +73,10 @@ def init_gates(key: Key, size: int, width: int, gates: int) -> Params:
 # Forward-mode rule, which JAX transposes by itself: under vmap the kernel's gradient is one product for all streams
 @jax.custom_jvp
 def recurrent_matmul(recurrent_out: Array, h: Array, kernel: Array) -> Array:
-    """Return `recurrent_out` [L, n] unchanged, with the gradient of `h @ kernel`, which goes to the kernel only.
+    """Return `recurrent_out` [L, n] unchanged, but with the gradient that `h @ kernel` has with respect to `kernel`.
 
-    `h` is [L, width] and `kernel` [width, n]. The caller has computed the product before, or needs its gradient alone.
+    `h` is [L, width] and `kernel` [width, n]; `h` receives no gradient. A caller that has computed the product already,
+    or needs only its gradient, so avoids computing it again.
     """
     return recurrent_out
 

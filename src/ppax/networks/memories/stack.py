@@ -93,7 +93,7 @@ class Stack:
     def _enter(self, params: Params, x: Array) -> dict[str, PyTree]:
         """Return the input of the scan of one layer of the stack, from one step's output of the layer below.
 
-        With `residual`, the output of the layer below is kept in it, too.
+        With `residual`, this input also has the output of the layer below, which `_leave` adds.
         """
         inner = layer_norm(params["norm"], x) if self.norm else x
         return {"cell": self.cell.project_in(params["cell"], inner)} | ({"x": x} if self.residual else {})
@@ -180,7 +180,7 @@ def _recomputed(scan: Any, rounded: bool) -> Any:
 
 
 def rematerialised(memory: MemoryPart) -> MemoryPart:
-    """Return `memory` with a scan that the backward pass computes again; in a Stack, each layer is changed so."""
+    """Return `memory` with a scan that the backward pass computes again; a Stack with such scans of its layers."""
     if isinstance(memory, Stack):
         return dataclasses.replace(memory, cell=Remat(memory.cell))
     return Remat(memory)

@@ -1,4 +1,4 @@
-"""Windows of recent steps: their carry, which attention has too, and a memory that concatenates them."""
+"""Windows of recent steps: a memory that concatenates the steps, and the carry that it shares with attention."""
 
 from __future__ import annotations
 
@@ -64,7 +64,11 @@ class Window:
         return Memory(past.recent(self.steps - 1), jnp.concatenate([*window, x], axis=-1))
 
     def _width(self, size: int) -> int:
-        """Return the number of elements of a window: the current step's features, and the columns of the others."""
+        """Return the number of elements of a window, which has `steps` steps, for features [size] of each step.
+
+        A window has all features of the current step. Of each earlier step it has all, or with `entries` only the
+        features of these entries.
+        """
         return (self.steps - 1) * (len(self.columns) or size) + size
 
     def project_out(self, params: Params, y: PyTree) -> Array:

@@ -50,7 +50,7 @@ def archive_bytes(description: Mapping[str, Any], files: Mapping[str, bytes]) ->
 
 
 def read_archive(path: Path, limit: int = LIMIT) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return description and verified files of the bundle `path`; DamagedBundle where anything was changed.
+    """Return description and verified files of the bundle `path`; DamagedBundle where its form or a checksum is wrong.
 
     A bundle of more than `limit` bytes is not read.
     """

@@ -1,10 +1,10 @@
 """Deterministic step of a policy as a function of named arrays, with the same names in every exported format.
 
-Inputs: `obs`, `first`, with masks `mask`, with a memory `carry`; outputs: `action`, `log_prob` (of the mode, before
-clipping), with a memory `next_carry`, and on demand `value`, V of the observation. Entries of a Dict have names such as
-`obs.position`, of a Tuple `action.0`. Leading axes are [b] for agents that share a policy, [b, agents] for independent
-agents and groups; b is free. Entries of observations and arrays of memory that only the critic reads are neither inputs
-nor outputs, unless there is `value`.
+Inputs are `obs` and `first`, for policies with action masks `mask`, and for policies with memory `carry`. Outputs are
+`action`, `log_prob` (of the mode, before clipping), for policies with memory `next_carry`, and on demand `value`, V of
+the observation. Entries of a Dict have names such as `obs.position`, of a Tuple `action.0`. The leading axes are [b]
+for agents that share a policy, [b, agents] for independent agents and groups, with any batch size b. Entries of
+observations and arrays of memory that only the critic reads are neither inputs nor outputs, unless there is `value`.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def runner(data: bytes, interface: Interface) -> Callable[[Arrays], Arrays]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Yield without the warnings of the converter jax2onnx, which concern its own intermediate steps."""
+    """Context manager that silences warnings of the converter jax2onnx, which concern its own intermediate steps."""
     loggers = [logging.getLogger(name) for name in LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -159,9 +159,10 @@ def _run(operation: Operation, values: list[Any], batch: Any) -> None:
 
 
 def _on_pairs(operation: Operation, params: dict[str, Any], arguments: list[Any]) -> Any:
-    """Return the result of an operation with complex arguments, which are pairs.
+    """Return the result of an operation with complex arguments, each a `Pair` of real and imaginary part.
 
-    It is computed by its formula or, if it is linear or moves numbers, on each part.
+    An operation that is linear or only moves numbers is done on each of these parts, another one by its formula in real
+    numbers.
     """
     if operation.name in ("real", "imag"):
         return getattr(arguments[0], operation.name)
@@ -194,7 +195,7 @@ def _padded(config: Any, x: Any, value: Any) -> Any:
 
 
 def _is_window(starts: Any) -> bool:
-    """Return whether the start indices of a gather are known numbers (not traced), and are those of one window."""
+    """Return True if the start indices of a gather are known numbers (not traced) and select a single window."""
     return not isinstance(starts, jax.core.Tracer) and starts.ndim == 1
 
 

@@ -31,7 +31,8 @@ from ppax.storage import state_arrays
 def read_bundle(path: Path, agent: Agent | None = None) -> Policy:
     """Return the policy of the bundle `path`; DamagedBundle where a file in it is not what ppax writes.
 
-    For a policy with parts of the user's own, such as a network, `agent` must have them; otherwise ConfigError says so.
+    For a policy with parts of the user's own, such as a network, `agent` must be the agent with these parts; without it
+    ConfigError is raised.
     """
     free = available_bytes()
     description, files = archive.read_archive(path, archive.LIMIT if free is None else free // 2)  # and its arrays
@@ -46,7 +47,8 @@ def read_bundle(path: Path, agent: Agent | None = None) -> Policy:
 def _require_reader(path: Path, description: dict[str, Any], files: dict[str, bytes]) -> None:
     """Raise DamagedBundle if the bundle's NumPy reader, its one file that is code, is not that of ppax.
 
-    If the bundle says that a later version of ppax wrote it, whose reader is not known here, that is a warning.
+    A bundle that says that a later version of ppax wrote it causes a warning instead, as that version's reader is not
+    known.
     """
     if archive.READER not in files:
         return
@@ -72,7 +74,10 @@ def _later(version: str) -> bool:
 
 
 def _agent(path: Path, description: dict[str, Any], agent: Agent | None) -> tuple[PolicySpec, Agent]:
-    """Return specification and agent of a bundle; the agent is `agent`, or (None) built from the configuration."""
+    """Return specification and agent of a bundle: `agent` itself, or if that is None one built from the configuration.
+
+    Raises ConfigError where the bundle's policy has parts of the user's own and no `agent` is given.
+    """
     where = f"{path}: {archive.DESCRIPTION}"
     try:
         spec = PolicySpec.from_data(archive.undo_json(description.get("spec")), where)

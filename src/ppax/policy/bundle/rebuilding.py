@@ -45,5 +45,8 @@ def _to_act(run_config: Config) -> Config:
 
 
 def _choices(agents: Any) -> Any:
-    """Return the strings and booleans in each agent's list of field values: options that choose no part."""
+    """Return the strings and booleans among each agent's field values: options such as `compute_dtype`.
+
+    They are leaves, which a comparison of pytree structures leaves out.
+    """
     return [[x for x in fields if isinstance(x, bool | str)] for fields in agents]

@@ -132,7 +132,8 @@ def _steps(interface: Interface, learner: Any) -> Iterator[tuple[Arrays, Arrays]
 def _difference(name: str, found: Arrays, wanted: Arrays) -> float:
     """Return the largest difference between two outputs of one step; ConfigError where it exceeds rounding.
 
-    Numbers are compared relative to max(1, their size). `name` is the format that gave `found`.
+    Numbers are compared relative to max(1, their size). Actions of whole numbers may differ in a few rows (at most the
+    share TIES), where two actions are equally likely. `name` is the format that gave `found`.
     """
     largest, ties = 0.0, np.zeros(ROWS, bool)
     for key, x in wanted.items():

@@ -93,6 +93,7 @@ EVIDENCE = "evidence.md"
 def evidence() -> str:
     """Return evidence.md with updated scores and benchmarks."""
     text = replaced((DOCS / EVIDENCE).read_text(), "scores", scores())
+    text = replaced(text, "public", public())
     text = replaced(text, "predecessors", predecessors())
     return replaced(text, "benchmarks", benchmarks())
 
@@ -529,7 +530,7 @@ def replaced(text: str, name: str, lines: list[str]) -> str:
 
 
 EDGES = ((1, 31), (1, 32), (1, 63), (1, 64), (-1, 31), (-1, 63))  # sign and bits of the largest and smallest integers
-SCORES = RESULTS / "scores"
+SCORES, PUBLIC = RESULTS / "scores", RESULTS / "public"
 RECORDED = "../src/ppax/scores/recorded.toml"
 PROBES = "Row L0, probe tasks with exactly known values, is a test: `pytest tests/system/test_learning.py`."
 
@@ -553,6 +554,37 @@ def scores() -> list[str]:
     lines += ["### Negative controls", "", *tables.controls_markdown(controls), ""] if controls else []
     lines += ["### Learning curves", ""] if rows else []
     return lines + [line for s in rows for line in (f"![{s.row.name}: {s.env}](images/scores/{s.row.name}.png)", "")]
+
+
+def public() -> list[str]:
+    """Lines: scores of the public suite by the defaults, beside published scores, and all of them normalised."""
+    from ppax.scores import normalised, suite, tables
+    from ppax.scores.tables import duration, number_cell
+
+    done = {score.row.name: score for score in tables.published(PUBLIC)}
+    rows = [row for row in suite.read_suite(suite.PUBLIC) if row.name in done]
+    lines = [
+        "",
+        "| environment | ppax, IQM of the seeds | normalised | untrained | published | steps | seeds | a seed |",
+    ]
+    lines += ["|" + "---|" * 8]
+    for row in rows:
+        score = done[row.name]
+        s, values, count = score.statistics, normalised.normalised(score), len(score.seeds)
+        spread = f"**{number_cell(s.iqm)}** ({number_cell(s.low)} .. {number_cell(s.high)})"
+        share = "-" if values is None else f"{normalised.equal_iqm(values):.2f}"
+        published = "-" if row.reference is None else f"{number_cell(row.reference)}: {row.source}"
+        cells = (score.env, spread, share, number_cell(score.random), published, f"{score.env_steps:,}", str(count))
+        lines.append(f"| {' | '.join((*cells, duration(score.seconds / count)))} |")
+    together = normalised.together([done[row.name] for row in rows])
+    if together is not None:
+        text = str(together)
+        lines += ["", f"**{text[0].upper()}{text[1:]}.**"]
+    missing = [row.target for row in suite.read_suite(suite.PUBLIC) if row.name not in done]
+    if missing:
+        lines += ["", f"Not measured yet: {', '.join(missing)}."]
+    measured = [done[row.name] for row in rows]
+    return [*lines, "", *(machine_line(group) for group in machines(measured).values()), ""]
 
 
 def predecessors() -> list[str]:

@@ -6,6 +6,7 @@ STATISTICS = "tests/reports/test_statistics.py::"
 RESULTS = "tests/scores/test_results.py::"
 SCORING = "tests/scores/test_scoring.py::"
 SUITE = "tests/scores/test_suite.py::"
+NORMALISED = "tests/scores/test_normalised.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
@@ -80,5 +81,47 @@ MUTATIONS: list[Mutation] = [
         "return env",
         (SCORING + "test_arrays_of_an_environment_are_no_values_of_seeds[gymnax/MemoryChain-bsuite]",),
         "training/sweeps.py",
+    ),
+    Mutation(
+        "the number of seeds of a row is ignored",
+        "    seeds = row.seeds if seeds is None else seeds\n",
+        "",
+        (SCORING + "test_a_row_says_how_many_seeds_it_has",),
+        "scores/scoring.py",
+    ),
+    Mutation(
+        "a row with more seeds counts more among normalised scores",
+        "np.full(len(row), 1 / (len(row) * len(rows)))",
+        "np.full(len(row), 1 / sum(map(len, rows)))",
+        (NORMALISED + "test_a_row_counts_the_same_with_any_number_of_seeds",),
+        "scores/normalised.py",
+    ),
+    Mutation(
+        "normalised scores begin at 0, not at the untrained policy",
+        "return (np.asarray(score.scores) - random) / (reference - random)",
+        "return np.asarray(score.scores) / reference",
+        (NORMALISED + "test_zero_is_the_untrained_policy_and_one_the_reference",),
+        "scores/normalised.py",
+    ),
+    Mutation(
+        "the bootstrap of normalised scores draws from all rows",
+        "rng.choice(row, (RESAMPLES, len(row)))",
+        "rng.choice(np.concatenate(rows), (RESAMPLES, len(row)))",
+        (NORMALISED + "test_the_interval_draws_the_seeds_of_each_row_apart",),
+        "scores/normalised.py",
+    ),
+    Mutation(
+        "a reference below the untrained policy is normalised",
+        " or not reference > random:",
+        ":",
+        (NORMALISED + "test_rows_without_a_reference_above_the_untrained_policy_are_left_out",),
+        "scores/normalised.py",
+    ),
+    Mutation(
+        "ppax score does not say the normalised scores of its rows",
+        "    if together is not None:\n        say(str(together))\n",
+        "",
+        ("tests/cli/test_score.py::test_rows_with_published_scores_are_also_given_together",),
+        "cli/score.py",
     ),
 ]

@@ -71,6 +71,16 @@ def test_controls_and_rows_decide_the_exit_code(tmp_path, capsys):
     assert "FAILED: IQM" in capsys.readouterr().out
 
 
+def test_rows_with_published_scores_are_also_given_together(tmp_path, capsys):
+    """The untrained policy is 0, the published score 1; a single row has no such line."""
+    one = "[[row]]\nname = 'a'\ntarget = 'CartPole-v1'\nsteps = 256\nreference = 490.0\nsource = 'x'\nseeds = 2\n{small}\n"
+    both = suite(tmp_path, one + one.replace("'a'", "'b'"))
+    assert call("score", "--suite", both, "--out", tmp_path / "out", "--episodes", 4) == 0
+    assert "normalised scores of 2 rows (0: untrained, 1: the published reference): IQM" in capsys.readouterr().out
+    assert call("score", "--suite", suite(tmp_path, one), "--out", tmp_path / "out", "--episodes", 4) == 0
+    assert "normalised" not in capsys.readouterr().out
+
+
 def test_what_to_measure_must_be_named(capsys, tmp_path):
     assert call("score") == 2
     assert "--suite quick" in capsys.readouterr().err

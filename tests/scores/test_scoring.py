@@ -123,6 +123,14 @@ def test_only_missing_seeds_are_trained(trainings, tmp_path):
     assert trainings[2:] == [[1000]]
 
 
+def test_a_row_says_how_many_seeds_it_has(trainings, tmp_path):
+    """Unless the caller does."""
+    row = SuiteRow(name="A", target="CartPole-v1", seeds=3)
+    scoring.score_rows([row], tmp_path)
+    scoring.score_rows([row], tmp_path / "other", seeds=1)
+    assert trainings == [[1000, 1001, 1002], [1000]]
+
+
 def test_seeds_that_are_added_have_the_precision_of_those_before(tmp_path, monkeypatch):
     """Also on a machine for which `auto` means another one; a result of an earlier version has none."""
     dtypes = []

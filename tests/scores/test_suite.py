@@ -49,6 +49,29 @@ def test_a_row_is_complete(name):
     assert settings.eval.deterministic is not row.sampled  # the preset evaluates as the suite does
 
 
+PUBLIC_ROWS = choose([], "public")
+DEFAULTS = {"preset": "none"}
+MEMORY = {"agent": {"network": {"memory": {"part": "gru"}}}}
+
+
+def test_the_public_suite_has_environments_of_many_libraries_by_the_defaults_alone():
+    """No preset, no setting chosen for an environment; a memory where velocities are hidden."""
+    assert len(PUBLIC_ROWS) >= 30
+    assert len({row.target.partition("/")[0] for row in PUBLIC_ROWS if "/" in row.target}) >= 6
+    for row in PUBLIC_ROWS:
+        assert row.options == (DEFAULTS | MEMORY if row.name == "public-CartPole-masked" else DEFAULTS)
+        assert row.threshold is None
+        assert not row.controls
+        assert (row.reference is None) == (not row.source)
+        assert row.seeds == (5 if row.target.startswith(("gymnasium/", "minigrid/")) else 10)
+        assert row.given() == {**DEFAULTS, "env": row.target, "total_steps": row.steps} | row.options
+
+
+def test_the_rows_of_named_suites_are_chosen_by_name():
+    (row,) = choose(["public-CartPole"])
+    assert (row.target, row.seeds) == ("CartPole-v1", 10)
+
+
 def test_every_published_budget_has_a_control():
     """Rows that repeat another one's task share its control."""
     without = {name for name, row in ROWS.items() if not row.controls}
@@ -101,7 +124,7 @@ def test_presets_rows_and_suites_are_chosen_by_name():
     ("targets", "suite", "text"),
     [
         (["CartPole"], None, "no row, preset or environment 'CartPole'; did you mean 'CartPole-v1'"),
-        ([], "quik", "must be quick, full, predecessors or a suite file (.toml); did you mean 'quick'"),
+        ([], "quik", "must be quick, full, public, predecessors or a suite file (.toml); did you mean 'quick'"),
     ],
 )
 def test_unknown_names_are_refused(targets, suite, text):

@@ -13,7 +13,7 @@ from ppax import config
 from ppax.core.options import check_limits
 from ppax.core.types import ConfigError
 from ppax.reports import comparison
-from ppax.scores import scoring, suite, tables
+from ppax.scores import normalised, scoring, suite, tables
 from ppax.scores.tables import duration, number_cell, presets, scores_by_target
 
 NOT_MEASURED = "not measured"
@@ -23,10 +23,10 @@ def add_score(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax score` has."""
     text = "environments, presets, or rows of the suite (L1, L12-20, ...)"
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=text)
-    parser.add_argument("--suite", help="quick, full, predecessors, or a suite file (.toml): all its rows")
+    parser.add_argument("--suite", help="quick, full, public, predecessors, or a suite file (.toml): all its rows")
     parser.add_argument("--controls", action="store_true", help="also run the negative controls (full: always)")
     parser.add_argument("--out", type=Path, default=Path("scores"), help="directory of the results (default: scores)")
-    parser.add_argument("--seeds", type=int, help="number of seeds (default: 5; on the host 3)")
+    parser.add_argument("--seeds", type=int, help="number of seeds (default: 5; on the host 3; public: 10 and 5)")
     parser.add_argument(
         "--episodes", type=int, default=scoring.EPISODES, help="episodes of each evaluation (default: 128)"
     )
@@ -51,6 +51,9 @@ def run_score(options: argparse.Namespace, say: Callable[..., None]) -> tuple[di
         raise KeyboardInterrupt(done) from None
     color = not options.json and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     say(tables.terminal_table(outcomes, color, comparison.terminal_width()), "\n\033")
+    together = normalised.together([outcome.score for outcome in outcomes if outcome.score is not None])
+    if together is not None:
+        say(str(together))
     say(f"results and learning curves: {options.out}")
     entries = {
         outcome.row.name: {"error": outcome.error} if outcome.score is None else outcome.score.to_dict()

@@ -84,6 +84,7 @@ def measure(
     line of text before seeds are trained.
     """
     check_limits("episodes", episodes, {"low": 1})
+    seeds = row.seeds if seeds is None else seeds
     mark = fingerprint(row, episodes, __version__)
     if known is None or known.fingerprint != mark:
         known = None

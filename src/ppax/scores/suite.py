@@ -1,4 +1,4 @@
-"""Rows of the learning suite (suite.toml) and of the predecessors' tasks (predecessors.toml).
+"""Rows of the learning suite (suite.toml), of the public suite (public.toml) and of the predecessors' tasks.
 
 A row is a target with budget, threshold, reference and negative controls.
 """
@@ -21,6 +21,8 @@ from ppax.envs import BUILTIN
 
 SUITE = Path(__file__).with_name("suite.toml")
 PREDECESSORS = SUITE.with_name("predecessors.toml")  # tasks of four earlier systems, by their presets `styles/*`
+PUBLIC = SUITE.with_name("public.toml")  # environments of many libraries, by the defaults
+FILES = {path.stem: path for path in (PUBLIC, PREDECESSORS)}  # suites with files of their own
 RETURN = "return"  # the metric of a row that scores returns
 SUITES = ("quick", "full")
 OF_CONTROLS = {"name", "steps", "at_most", "options"}  # keys of a control
@@ -45,6 +47,7 @@ class SuiteRow:
     metric: str = static(
         "what is averaged over the episodes: return, or a metric of the environment such as caught", default=RETURN
     )
+    seeds: int | None = static("number of seeds; none: 5, and 3 in Python environments", default=None, low=1)
     sampled: bool = static("sample the actions of the evaluation instead of taking the mode", default=False)
     at_most: float | None = static("upper bound of the score of a negative control, which must stay low", default=None)
     suites: tuple[str, ...] = static("suites that contain the row", default=(), choices=SUITES)
@@ -88,7 +91,7 @@ def choose(targets: Sequence[str], suite: str | None = None) -> list[SuiteRow]:
     An environment or preset stands for the first row of the learning suite that trains it; if there is none, for a row
     with its own budget and no threshold.
     """
-    rows, others = read_suite(), read_suite(PREDECESSORS)
+    rows, others = read_suite(), [row for path in FILES.values() for row in read_suite(path)]
     names = {row.target: row for row in rows[::-1]} | {row.name: row for row in (*rows, *others)}
     chosen = list(rows_of(suite, rows)) if suite is not None else []
     for target in targets:
@@ -104,11 +107,11 @@ def rows_of(suite: str, rows: tuple[SuiteRow, ...]) -> tuple[SuiteRow, ...]:
     """
     if suite in SUITES:
         return tuple(row for row in rows if suite in row.suites)
-    if suite == PREDECESSORS.stem:
-        return read_suite(PREDECESSORS)
+    if suite in FILES:
+        return read_suite(FILES[suite])
     if Path(suite).suffix == ".toml":
         return read_suite(Path(suite))
-    known = (*SUITES, PREDECESSORS.stem)
+    known = (*SUITES, *FILES)
     likely = difflib.get_close_matches(suite, known, n=1, cutoff=0.0)[0]
     raise ConfigError(f"suite {suite!r}: must be {', '.join(known)} or a suite file (.toml); did you mean {likely!r}?")
 

@@ -15,7 +15,7 @@ from ppax.core.types import printable
 from ppax.reports import comparison
 from ppax.scores.results import FAILED, Score, fingerprint, load
 from ppax.scores.scoring import SEEDS, RowOutcome
-from ppax.scores.suite import PREDECESSORS, every, read_suite
+from ppax.scores.suite import FILES, every, read_suite
 
 # Last published scores of environments and presets, from recorded.toml, which `python docs/generate.py` writes.
 
@@ -60,14 +60,17 @@ def published(folder: Path) -> list[Score]:
 
     A score is complete if it has all seeds of the protocol, measured with the present settings of the row.
     """
-    found = (load(row, folder) for row in every((*read_suite(), *read_suite(PREDECESSORS)), True))
+    found = (
+        load(row, folder)
+        for row in every([*read_suite(), *(row for path in FILES.values() for row in read_suite(path))], True)
+    )
     return [score for score in found if score is not None and _is_complete(score)]
 
 
 def _is_complete(score: Score) -> bool:
     """Return True if a score has all seeds of the protocol and its row's present settings, in any version of ppax."""
     version = str(score.about.get("ppax"))
-    return len(score.seeds) >= SEEDS[score.backend] and score.fingerprint == fingerprint(
+    return len(score.seeds) >= (score.row.seeds or SEEDS[score.backend]) and score.fingerprint == fingerprint(
         score.row, score.episodes, version
     )
 

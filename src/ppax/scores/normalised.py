@@ -1,0 +1,77 @@
+"""Scores of several rows together, normalised: 0 is the untrained policy of a row, 1 its published reference.
+
+As in Agarwal et al. 2021, https://arxiv.org/abs/2108.13264: interquartile mean over the seeds of all rows, and a
+stratified bootstrap, which draws seeds of each row apart. Here every row has the same weight, however many seeds it
+has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppax.reports.statistics import CONFIDENCE, TRIMMED
+from ppax.scores.results import Score
+
+RESAMPLES = 2_000
+
+
+class Normalised(NamedTuple):
+    """Normalised scores of several rows: their IQM with its 95 % interval, and how many rows reach the reference."""
+
+    iqm: float
+    low: float
+    high: float
+    rows: int
+    reached: int  # rows whose own IQM is at least the reference
+
+    def __str__(self) -> str:
+        return (
+            f"normalised scores of {self.rows} rows (0: untrained, 1: the published reference): IQM {self.iqm:.3f} "
+            f"[{self.low:.3f}, {self.high:.3f}]; {self.reached} rows reach their reference"
+        )
+
+
+def normalised(score: Score) -> np.ndarray | None:
+    """Return the normalised scores [seeds] of a row; None without a reference that is above the untrained policy."""
+    reference, random = score.row.reference, score.random
+    if reference is None or score.row.at_most is not None or not reference > random:
+        return None
+    return (np.asarray(score.scores) - random) / (reference - random)
+
+
+def together(scores: Sequence[Score]) -> Normalised | None:
+    """Return the normalised scores of all rows together; None where fewer than two have a reference.
+
+    A seed whose score is NaN, because none of its episodes ended, counts as 0, the untrained policy.
+    """
+    found = [values for score in scores if (values := normalised(score)) is not None]
+    if len(found) < 2:
+        return None
+    rows = [np.nan_to_num(values) for values in found]
+    reached = sum(equal_iqm(row) >= 1.0 for row in rows)
+    weights = np.concatenate([np.full(len(row), 1 / (len(row) * len(rows))) for row in rows])
+    rng = np.random.default_rng(0)
+    drawn = np.concatenate([rng.choice(row, (RESAMPLES, len(row))) for row in rows], axis=1)
+    tail = (1.0 - CONFIDENCE) / 2
+    low, high = np.quantile(weighted_iqm(drawn, weights), (tail, 1.0 - tail))
+    return Normalised(float(weighted_iqm(np.concatenate(rows), weights)), float(low), float(high), len(rows), reached)
+
+
+def equal_iqm(values: np.ndarray) -> float:
+    """Return the interquartile mean of `values` [N], which have equal weights."""
+    return float(weighted_iqm(values, np.full(len(values), 1 / len(values))))
+
+
+def weighted_iqm(values: np.ndarray, weights: np.ndarray) -> Any:
+    """Return the mean of the middle half, by weight, of `values` [..., N]; `weights` [N] add up to 1.
+
+    With equal weights and N a multiple of 4 that is the interquartile mean.
+    """
+    order = np.argsort(values, axis=-1)
+    own = weights[order]
+    end = np.cumsum(own, axis=-1)
+    inside = np.clip(end, TRIMMED, 1.0 - TRIMMED) - np.clip(end - own, TRIMMED, 1.0 - TRIMMED)
+    return (np.take_along_axis(values, order, axis=-1) * inside).sum(-1) / inside.sum(-1)

@@ -1,0 +1,56 @@
+"""Normalised scores of several rows, against NumPy written by hand and SciPy's trimmed mean."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ppax.scores.normalised import normalised, together, weighted_iqm
+from ppax.scores.results import Score, SeedResult
+from ppax.scores.suite import SuiteRow
+
+
+def score(values, reference, random=0.0, **row):
+    members = tuple(SeedResult(seed, x, 0.0, 1.0, random, 10, 1.0, ()) for seed, x in enumerate(values))
+    return Score(
+        SuiteRow("a", "CartPole-v1", reference=reference, **row), "CartPole-v1", "compiled", 8, members, {}, ""
+    )
+
+
+def test_equal_weights_give_the_interquartile_mean():
+    values = np.random.default_rng(0).normal(size=(3, 40))
+    np.testing.assert_allclose(weighted_iqm(values, np.full(40, 1 / 40)), stats.trim_mean(values, 0.25, axis=-1))
+
+
+def test_a_row_counts_the_same_with_any_number_of_seeds():
+    """Two rows of four and eight seeds: as if each seed of the first stood there twice."""
+    few, many = [0.1, 0.4, 0.8, 1.2], [0.0, 0.2, 0.3, 0.5, 0.6, 0.7, 0.9, 1.0]
+    found = together([score(few, 1.0), score(many, 1.0)])
+    assert found.iqm == pytest.approx(stats.trim_mean([*few, *few, *many], 0.25))
+    assert found.low < found.iqm < found.high
+    assert (found.rows, found.reached) == (2, 0)
+
+
+def test_zero_is_the_untrained_policy_and_one_the_reference():
+    np.testing.assert_allclose(normalised(score([-200.0, -150.0, -100.0], -100.0, -200.0)), [0.0, 0.5, 1.0])
+    assert together([score([5.0] * 4, 5.0, 1.0), score([9.0] * 5, 5.0, 1.0)]).reached == 2
+
+
+def test_the_interval_draws_the_seeds_of_each_row_apart():
+    """Rows whose seeds agree have no spread, however far apart the rows are."""
+    found = together([score([0.2] * 5, 1.0), score([0.9] * 5, 1.0), score([0.5] * 3, 1.0)])
+    assert found.low == pytest.approx(found.iqm) == pytest.approx(found.high)
+
+
+def test_rows_without_a_reference_above_the_untrained_policy_are_left_out():
+    rows = [score([1.0, 2.0], None), score([1.0, 2.0], 0.5, 1.0), score([1.0, 2.0], 2.0, at_most=1.0)]
+    assert [normalised(row) for row in rows] == [None] * 3
+    assert together([*rows, score([1.0, 2.0], 2.0)]) is None  # one row is no suite
+
+
+def test_a_seed_without_a_score_counts_as_the_untrained_policy():
+    rows = [score([np.nan, 1.0, 1.0, 1.0], 1.0), score([1.0] * 4, 1.0)]
+    assert together(rows) == together(
+        [dataclasses.replace(rows[0], members=score([0.0, 1.0, 1.0, 1.0], 1.0).members), rows[1]]
+    )

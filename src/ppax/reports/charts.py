@@ -20,13 +20,13 @@ VOID = ("img", "meta")  # elements without content
 
 
 class Markup(str):
-    """Text that is markup already, and is not escaped again."""
+    """String that is HTML or SVG markup already, so that `escaped` does not escape it again."""
 
     __slots__ = ()
 
 
 def escaped(content: object) -> Markup:
-    """Return content as markup: text is escaped, and markup stays as it is."""
+    """Return `content` as markup: a Markup unchanged, anything else as text with its special characters escaped."""
     return content if isinstance(content, Markup) else Markup(html.escape(printable(str(content), "\n")))
 
 
@@ -41,7 +41,7 @@ def element(name: str, /, *content: object, **attributes: object) -> Markup:
 
 
 def joined(content: Iterable[object]) -> Markup:
-    """Return several contents as markup, one after the other, text escaped."""
+    """Return the contents as one piece of markup, one after the other; those that are plain text are escaped."""
     return Markup("".join(map(escaped, content)))
 
 
@@ -112,7 +112,10 @@ class Frame(NamedTuple):
 
 
 def chart(lines: Sequence[Line], width: int, height: int, name: str, band: Band = NO_BAND) -> Markup:
-    """Return a chart, as SVG, of at least one curve with points; `name` describes it to readers who do not see it."""
+    """Return a line chart as SVG; at least one line must have points.
+
+    `name` describes the chart to screen readers, `width` and `height` are in pixels.
+    """
     low, high = value_range(lines, band)
     ticks = nice_ticks(low, high, max(3, height // 38))
     labels = tick_labels(ticks)

@@ -31,7 +31,7 @@ def add_envs(parser: argparse.ArgumentParser) -> None:
 
 
 def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Print the list of environments, or the description of the named one; return the same as data for JSON."""
+    """Print the list of environments, or the description of one that is named; return the same as data for JSON."""
     if options.name is not None:
         about = describe_env(options.name)
         there = {name: _shown(value) for name, value in about.items() if value not in ([], {}, "")}

@@ -1,4 +1,7 @@
-"""Command `ppax sweep`: many settings and seeds of a run; swept options have several values, or a distribution."""
+"""Command `ppax sweep`: train many settings and seeds of a run.
+
+Swept options are given several values, or a distribution to draw from.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +120,7 @@ def continue_sweep(options: argparse.Namespace) -> int:
 
 
 def split_swept(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[str, Any]]:
-    """Return the arguments that give one value, and by path the values or the distribution that other options give."""
+    """Return the arguments that give one value, and the swept options: their values or distribution, by dotted path."""
     rest: list[Argument] = []
     swept: dict[str, Any] = {}
     for argument in arguments:

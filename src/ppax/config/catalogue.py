@@ -187,7 +187,7 @@ AGENT = Choices("agent", {"ppo": PPO})  # the agent itself; by import path a sub
 
 
 class PartField(NamedTuple):
-    """Description of a dataclass field that holds parts (swappable frozen dataclasses): its form, and their classes."""
+    """Field of a dataclass that holds parts (swappable frozen dataclasses): in which form, and of which classes."""
 
     holds: str  # one of HOLDERS
     choices: Choices

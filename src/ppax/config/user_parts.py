@@ -1,4 +1,7 @@
-"""Parts that do not come with ppax: by import path, by a name that an installed package registers, or in optax."""
+"""Parts (swappable objects such as a loss) that do not come with ppax.
+
+They are named by import path, by a name that an installed package has registered, or as a function of optax.
+"""
 
 from __future__ import annotations
 
@@ -85,10 +88,11 @@ def plain(config: Config, of: Callable[[str], bool] = lambda place: True) -> Con
 
 
 def without_parts(values: Config, places: Iterable[str]) -> Config:
-    """Return `values`, by dotted path, without the options of the parts that the options `places` name.
+    """Return options without those that belong to certain parts (swappable objects, such as a loss).
 
-    A part is a swappable object; a place is such as "agent.loss.part". At "agent.part", which names a subclass of PPO,
-    only the options that PPO does not have are removed.
+    `values` are the options by dotted path, and `places` the options that choose these parts, such as
+    "agent.loss.part". For "agent.part", which chooses a subclass of PPO, only the options that PPO itself lacks are
+    removed.
     """
     slots = [place.removesuffix("part") for place in places]
     of_agents = [slot for slot in slots if AGENT.fullmatch(slot)]
@@ -164,9 +168,10 @@ def _checked(found: Any, kind: str, text: str) -> type:
 
 
 def require_tree(part: Any, kind: str, place: str) -> Any:
-    """Return `part` unchanged; ConfigError if it takes part in computations and its class is no pytree of JAX.
+    """Return `part` unchanged if it can be used in JAX computations as a pytree; else raise ConfigError.
 
-    `kind` is the kind of part, such as "loss", and `place` the option that names it, for the error message.
+    Kinds of parts that take part in no computation are not checked. `kind` is the kind of part, such as "loss", and
+    `place` the option that names it, for the error message.
     """
     if kind not in SETTINGS and jax.tree_util.all_leaves([part]):
         raise ConfigError(f"{place}: JAX cannot trace {part!r}: write its class with the decorator @part of ppax")

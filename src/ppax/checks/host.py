@@ -70,7 +70,7 @@ class ProtocolError(Exception):
 
 
 class NoMask(Exception):
-    """Exception raised when info["action_mask"] is in none of the forms of a mask; the check of masks reports it."""
+    """Exception raised when info["action_mask"] is not a valid mask; the check "masks" reports it."""
 
 
 class Subject:
@@ -364,7 +364,7 @@ def check_episode_stats(trace: EnvTrace) -> CheckResult:
 
 
 def check_seeds(trace: EnvTrace) -> CheckResult:
-    """Check that the same seed and actions give the same episode, in another environment and in the same one."""
+    """Check that the same seed and actions give the same episode again, in the same environment and in another one."""
     one, problems = trace.events[0], [*_shared_generators(trace)]
     first = one[0].obs
     for subject, events in zip(trace.subjects[1:], trace.events[1:], strict=True):

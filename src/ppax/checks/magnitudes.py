@@ -28,7 +28,7 @@ SCALE = (
 
 
 def largest_entries(obs: PyTree, axes: int) -> np.ndarray:
-    """Return the largest absolute finite entry of each observation; the first `axes` axes of all leaves are kept."""
+    """Return the largest absolute finite entry of each observation, in an array with the leaves' first `axes` axes."""
 
     def of_leaf(leaf: Any) -> np.ndarray:
         x = np.abs(np.asarray(leaf).astype(np.float64))

@@ -84,7 +84,10 @@ def refusal(argument: str, known: Mapping[str, Option], target: str) -> str:
 
 
 def refused(unknown: Sequence[str], options: argparse.Namespace) -> str:
-    """Return the error text for arguments that a command other than train, sweep, bench and selftest does not have."""
+    """Return the error text for arguments that a command does not have.
+
+    It is for the commands with fixed options: all but train, sweep, bench and selftest.
+    """
     argument = unknown[0]
     if options.command == "resume" and argument.startswith("--"):
         text = _changed(unknown, options.run, options.total_steps)
@@ -139,9 +142,9 @@ def flagged(option: str, value: str) -> str:
 
 @contextmanager
 def resumable(run_dir: Callable[[], Path]) -> Iterator[None]:
-    """Yield; a KeyboardInterrupt inside gets, as its text, the command that resumes the run.
+    """Return a context in which a KeyboardInterrupt gets the command that resumes the run as its text.
 
-    The text stays empty where `run_dir()`, the run directory, has no run file yet.
+    The text stays empty if `run_dir()`, the run directory, has no run file yet.
     """
     try:
         yield

@@ -91,7 +91,7 @@ def catalogue() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def without_output() -> Iterator[None]:
-    """Yield, with nothing printed inside: some suites report missing optional packages when they are imported."""
+    """Return a context in which nothing is printed; some suites report missing optional packages when imported."""
     nowhere = io.StringIO()
     with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         yield

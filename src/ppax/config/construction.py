@@ -150,7 +150,7 @@ def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
 
 
 def _agents(config: Config, env: Any, self_play: Pool) -> Agent:
-    """Build the agent of a resolved configuration for `env`; it contains one agent for each group of players, if any.
+    """Build the agent of a configuration with every option for `env`; with groups of players, one agent for each group.
 
     Players are the agents inside an environment.
     """
@@ -223,7 +223,7 @@ def settings(config: Config) -> Run:
 
 
 def _run(config: Config) -> Run:
-    """Build the run settings of a resolved configuration; its tables of agents and groups are ignored."""
+    """Build the run settings of a configuration that has every option; its tables of agents and groups are ignored."""
     return Run(**_arguments(Run, {name: x for name, x in config.items() if name not in NOT_OF_RUN}, None, ""))
 
 
@@ -282,7 +282,10 @@ def _named(extension: Extension, name: str) -> Extension:
 
 
 def _part(choices: Choices, table: Config, env: Any, field: str) -> Any:
-    """Build one part (a swappable object) from its resolved table, whose path `field` is for error messages."""
+    """Build one part (a swappable object) from a table that has all its options.
+
+    `field` is the path of the table, for error messages.
+    """
     name = table["part"]
     cls = choices.find(name, f"{field}.part")
     arguments = _arguments(cls, {key: value for key, value in table.items() if key != "part"}, env, field)

@@ -90,7 +90,7 @@ def own_options(name: str) -> list[Option]:
 
 
 def players_of(config: Config) -> dict[str, Any]:
-    """Return, by group, the indices or names of its players (agents in the environment), where its table has them."""
+    """Return the players (agents inside the environment) of each group whose table lists them, as indices or names."""
     given = {name: table.get("players") for name, table in tables(config).items()}
     return {name: players for name, players in given.items() if players is not None}
 

@@ -68,18 +68,18 @@ def _import_paths(config: Config) -> Iterator[tuple[str, str]]:
 def require_trusted_parts(config: Config, parts_only: bool = False) -> None:
     """Raise Untrusted, naming all packages at once, where a configuration names code that the user does not trust.
 
-    With `parts_only`, the options `env`, `stop` and `best.metric` are not looked at.
+    With `parts_only`, only the code of parts is checked, not the options `env`, `stop` and `best.metric`.
     """
     paths = import_paths(config)
     imports.require_trusted({place: paths[place] for place in paths if place.endswith(ENDS) or not parts_only})
 
 
 def plain(config: Config, of: Callable[[str], bool] = lambda place: True) -> Config:
-    """Return a configuration with default parts in place of those that it names by import path.
+    """Return a configuration with default parts in place of parts that it names by import path.
 
-    A part is a swappable object, such as a loss. `of` gets the dotted path of the option that names a part, and returns
-    True for those to replace, by default all. The parts' code is then not imported, which is enough to read a
-    configuration, or to act without parts that only learning needs.
+    A part is a swappable object, such as a loss. Code of the user's parts is then not imported: that is enough to read
+    options, or to act without parts that only learning needs. `of` gets the dotted path of an option that names a part,
+    and returns True if the part is to be replaced; by default all are.
     """
     places = [place for place in import_paths(config) if place.endswith(ENDS) and of(place)]
     lists = [path for path in LISTS if any(place.startswith(f"{path}.") for place in places)]

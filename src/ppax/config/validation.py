@@ -349,7 +349,7 @@ def objects_of(config: Config) -> list[str]:
 
 
 def is_free(path: str, tables: tuple[str, ...] = ()) -> bool:
-    """Return whether the option `path` is in a table with free names, which is checked where it is used and not here.
+    """Return whether the option `path` is in a table whose keys the user names, so that it is not checked here.
 
     Parameters of the environment are such options, and so are those in `tables`, the result of
     `core.options.free_tables`.

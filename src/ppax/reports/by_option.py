@@ -27,7 +27,7 @@ from ppax.run.records import Record
 
 
 class Point(NamedTuple):
-    """Scores of the seeds of one setting at a value of an option, with their IQM and its 95 % bootstrap interval."""
+    """Scores at one value of an option, one for each seed, with their IQM and its 95 % bootstrap interval."""
 
     value: Any
     scores: list[float]  # one for each seed; NaN for a seed without a score

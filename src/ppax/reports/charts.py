@@ -1,4 +1,4 @@
-"""Charts of curves as SVG: one picture for pages and notebooks, light and dark, without a plotting library."""
+"""Line charts as SVG, made without a plotting library; readable on light and on dark pages."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def swatch(place: int) -> Markup:
 
 
 def value_range(lines: Sequence[Line], band: Band) -> tuple[float, float]:
-    """Return the lowest and highest value of the vertical axis: those of lines and `band`, with some room beyond."""
+    """Return the lowest and highest value of the vertical axis: somewhat beyond those of the lines and of `band`."""
     values = [*(x for line in lines for x in (line.curve.low.min(), line.curve.high.max())), *band.shown]
     low, high = float(min(values)), float(max(values))
     if high - low <= 1e-9 * max(abs(low), abs(high)):  # constant
@@ -188,7 +188,7 @@ def _axes(frame: Frame, ticks: Sequence[float], labels: Sequence[str]) -> Iterat
 def _step_axis(frame: Frame) -> Iterator[Markup]:
     """Yield ticks and labels of a chart's horizontal axis, environment steps.
 
-    The last label has the unit "steps", and labels that it would cover are left out.
+    The last label has the unit "steps"; labels that would overlap with it are left out.
     """
     places = nice_ticks(0.0, frame.steps, min(6, max(2, round((frame.right - frame.left) / 55))))
     free = frame.right + 2 * GLYPH  # left edge of the label to the right

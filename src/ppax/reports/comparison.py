@@ -1,4 +1,4 @@
-"""Comparison of runs: as tables for the terminal, best first, as plain data, and as one long table of all log rows."""
+"""Comparison of runs, best first: tables for the terminal, plain data, and one long table of all log rows."""
 
 from __future__ import annotations
 
@@ -387,9 +387,9 @@ KEYS = ("run", "env", "setting", SEED)  # first columns
 def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
     """Return the columns, by name, of a table with a row for each log row of each run, for pandas and other tools.
 
-    The columns are `run` (directory or name), `env`, `setting` (the options that set it apart, in words) and `seed`;
-    each option in which runs differ, by dotted path; then the metrics of the log rows, with `iteration` and
-    `env_steps`. A run that lacks a metric has NaN there.
+    The columns are `run` (directory or name), `env`, `setting` (in words, the options in which it differs from other
+    settings) and `seed`; each option in which runs differ, by dotted path; then the metrics of the log rows, with
+    `iteration` and `env_steps`. A run that lacks a metric has NaN there.
     """
     options = {path: values for path, values in setting_differences(records).items() if path not in ("env", SEED)}
     labels = {

@@ -44,7 +44,7 @@ class Setting(NamedTuple):
 
     @property
     def scores(self) -> list[float]:
-        """Final return of each run of the setting; NaN for a run without one."""
+        """Score of each run of the setting, its final return; NaN for a run without one."""
         return [record.final_return for record in self.records]
 
     @property
@@ -305,9 +305,10 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def labels_of(firsts: Sequence[Record], whole: bool = False) -> list[str]:
-    """Return a name for each setting, from the options in which the settings' first runs, `firsts`, differ.
+    """Return a label for each setting, made from the options in which the settings differ.
 
-    A name has the few options that tell most settings apart, and the number of further ones; if `whole`, it has all.
+    `firsts` are the first runs of the settings. A label has the values of the few options that tell most settings
+    apart, and the number of further ones; if `whole`, it has the values of all.
     """
     rows = {path: values for path, values in setting_differences(firsts).items() if matters(path)}
     rows = {path: values for path, values in rows.items() if not _explained(path, rows)}

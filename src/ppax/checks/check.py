@@ -1,4 +1,4 @@
-"""`check_env`: check an environment against the interface and its own spaces, before training on it."""
+"""`ppax.check_env`: check that an environment keeps to the `Environment` protocol and to its declared spaces."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ def check_env(
     key: Key | None = None,
     env_params: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Check an environment against the protocol and its own spaces by resets, steps and a short random rollout.
+    """Check an environment by resets, steps and a short rollout with random actions; return a report.
 
-    `env` is an environment, a `VectorEnv` of it, or a name for `ppax.make`; for environments on the host also a
-    `gymnasium.Env`, a function that makes one, or a `gymnasium.vector.VectorEnv`, for which nothing is compiled.
-    Nothing is trained. The report has a line for each check, and for each failure what was received and what to write
-    instead. `key` (None: a fixed one) is for resets and actions. `env_params` are parameters of the environment with
-    this name, as for `ppax.make`. Raises ConfigError for an unknown name, and for `env_params` beside an object.
+    The checks are that it keeps to the `Environment` protocol (on the host: to Gymnasium's) and to its declared spaces.
+    `env` is an environment, a `VectorEnv`, or a name for `ppax.make`; on the host also a `gymnasium.Env`, a function
+    that makes one, or a `gymnasium.vector.VectorEnv`. Nothing is trained. The report has a line for each check, and for
+    each failure what was received and what to write instead. `key` is used for resets and actions; None is a fixed key.
+    `env_params` are parameters for an environment given by name, as for `ppax.make`. Raises ConfigError for an unknown
+    name, and for `env_params` if `env` is no name.
     """
     begin = time.perf_counter()
     try:
@@ -71,7 +72,7 @@ def _checks_of(env: Any, key: Key, env_params: Mapping[str, Any]) -> list[Check]
 def compiled_checks(vector: VectorEnv, key: Key) -> list[Check]:
     """Return the results of all checks of an environment written in JAX, with an untrained agent for the rollout.
 
-    Where a check of the declaration fails, those that need a sound environment are not tried.
+    If the environment does not match its declaration, the checks that run it are not tried.
     """
     keys = iter(jax.random.split(key, 16))
     checks = declared_checks(vector, next(keys))
@@ -106,7 +107,10 @@ def compiled_checks(vector: VectorEnv, key: Key) -> list[Check]:
 
 
 def declared_checks(env: VectorEnv, key: Key | None = None) -> list[Check]:
-    """Return the results of the checks that compile nothing: of protocol and declaration, and of shapes in a step."""
+    """Return the results of the checks that only trace a JAX environment: of its protocol, declared spaces and shapes.
+
+    Nothing is compiled.
+    """
     protocol_key, shapes_key = jax.random.split(jax.random.key(0) if key is None else key)
     checks = [attempt("protocol", environment.check_protocol, env, protocol_key)]
     more: list[tuple[str, Any, tuple[Any, ...]]] = [
@@ -119,9 +123,10 @@ def declared_checks(env: VectorEnv, key: Key | None = None) -> list[Check]:
 
 
 def require_sound(env: Env) -> None:
-    """Raise ConfigError, before anything compiles, where an environment does not match its declaration.
+    """Raise ConfigError, before anything compiles, if an environment does not match its declaration.
 
-    On the host, one environment of each kind is made, reset and stepped once; EnvError where it raises an exception.
+    For an environment on the host, one environment is made from each different constructor, reset and stepped once;
+    EnvError is raised if that raises an exception.
     """
     with jax.debug_key_reuse(False):
         checks = DECLARED[backend_of(env).name](env)

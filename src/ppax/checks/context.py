@@ -44,7 +44,11 @@ class Replay(NamedTuple):
 
 
 class CheckContext(NamedTuple):
-    """Rollout that the checks examine, the states from which it was collected, and compiled functions to process it."""
+    """What the checks examine: a rollout, the states from which it was collected, and compiled functions to process it.
+
+    `replay` recomputes the policy's outputs, `update` is the agent's update, and `probe` one plain SGD step on all
+    rows.
+    """
 
     agent: Any  # one PPO, or an agent of several (agents/policies.py)
     env: Any  # VectorEnv or HostEnv (some checks need a VectorEnv); for one policy of several, a PolicyEnv
@@ -87,10 +91,10 @@ def context_from_rollouts(
     key: Key,
     change: Callable[[CheckContext], CheckContext] = lambda context: context,
 ) -> CheckContext:
-    """Return a context with the first rollout in which ENDS episodes have ended, else with the last one collected.
+    """Return a context with the first rollout in which enough episodes have ended, else with the last one collected.
 
-    Rollouts of `num_steps` steps are collected for at most about STEPS steps or SECONDS. `change` is applied to the
-    context after the first rollout, for example an update of the learner; that rollout is not returned.
+    Enough are ENDS. Rollouts of `num_steps` steps are collected for at most about STEPS steps or SECONDS seconds. After
+    the first of them, which is not returned, `change` is applied to the context, for example to update the learner.
     """
     start_key, first_key, later_key = jax.random.split(key, 3)
     state = fast_compiled(lambda agent, env, key: start(agent, env, num_steps, key))(agent, env, start_key)
@@ -150,9 +154,9 @@ def gradient(context: CheckContext, rollout: Rollout, key: Key) -> dict[str, np.
 
 
 def fewest_envs(agent: Agent, env: Env, num_steps: int) -> int:
-    """Return the smallest number of environments with which a rollout has about ROWS rows and a valid size.
+    """Return the smallest number of environments with which a rollout has at least ROWS steps and fits the minibatches.
 
-    It divides the number of environments in `env`, and is that number if no smaller one will do.
+    It divides the number of environments in `env`; if no smaller number does, it is that number.
     """
     check_sizes(agent, env, num_steps)
     enough = -(-ROWS // (num_steps * env.num_agents))
@@ -167,22 +171,22 @@ def fewest_envs(agent: Agent, env: Env, num_steps: int) -> int:
 
 
 def fast_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` compiled with few optimisations, which is faster in all for programs that run once.
+    """Return `function` jitted with few optimisations by XLA, so that compiling it and running it once takes less time.
 
-    It compiles when it is called first.
+    It compiles at the first call.
     """
     return jax.jit(function, compiler_options=rules().run_once_options)
 
 
 def labelled_leaves(tree: PyTree) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield path and values of every leaf of `tree`; random keys are given as their key data."""
+    """Yield the path and the values of every leaf of `tree`; PRNG keys are given as their key data (integers)."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         yield jax.tree_util.keystr(path), np.asarray(jax.random.key_data(leaf) if is_key else leaf)
 
 
 def differing_leaves(one: PyTree, other: PyTree) -> list[str]:
-    """Return the paths of the leaves that are not bit-identical in two trees of one structure."""
+    """Return the paths of the leaves that are not bit-identical in two trees of equal structure."""
     pairs = zip(labelled_leaves(one), labelled_leaves(other), strict=True)
     return [path for (path, a), (_, b) in pairs if a.shape != b.shape or a.tobytes() != b.tobytes()]
 

@@ -33,7 +33,7 @@ METHODS = {
 
 
 def check_protocol(env: VectorEnv, key: Key) -> CheckResult:
-    """Check that the environment is a frozen dataclass (`@ppax.part`) with all of the `Environment` protocol."""
+    """Check that the environment is a frozen dataclass (`@ppax.part`) that has all of the `Environment` protocol."""
     inner: Any = env.env
     while isinstance(inner, TimeLimit | ActionRepeat | PartialView):  # check the user's environment, not our wrappers
         inner = inner.env
@@ -56,7 +56,7 @@ def check_protocol(env: VectorEnv, key: Key) -> CheckResult:
 
 
 def check_declared(env: Any) -> CheckResult:
-    """Check that networks can read the declared observations and heads can produce the declared actions."""
+    """Check that ppax has networks for the declared observation space, and heads for the declared action space."""
     problems = list(_actions(env.action_space))
     try:
         list(entries(env.observation_space))
@@ -71,7 +71,7 @@ def check_declared(env: Any) -> CheckResult:
 
 
 def check_types(env: VectorEnv, key: Key) -> CheckResult:
-    """Check that no array of state and observation has a weak type, JAX's type of Python numbers."""
+    """Check that no array in state and observation is weakly typed, as JAX arrays made from Python numbers are."""
     begin, after = jax.eval_shape(lambda key: reset_and_step(env, key), key)
     problems = []
     for verb, given in (("reset", begin), ("step", after)):
@@ -132,7 +132,7 @@ def _counts(agents: Any) -> list[Any]:
 
 
 def _leaves(inner: Any) -> Iterator[str]:
-    """Yield messages about fields of an environment: static fields that are not hashable, non-numeric leaves."""
+    """Yield messages about fields that JAX cannot handle: static ones that are unhashable, leaves without numbers."""
     leaves, structure = jax.tree.flatten(inner)
     for leaf in leaves:
         if not isinstance(leaf, kinds.Number | np.ndarray | np.generic | jax.Array):
@@ -146,7 +146,7 @@ def _leaves(inner: Any) -> Iterator[str]:
 
 
 def _actions(space: spaces.Space) -> Iterator[str]:
-    """Yield messages about action spaces inside `space` that have no action head, or numbers with one value only."""
+    """Yield messages about `space`, or spaces inside it, that no action head supports or that have low = high."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for inner in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
             yield from _actions(inner)
@@ -193,14 +193,14 @@ def check_shapes(env: VectorEnv, key: Key) -> CheckResult:
 
 
 def checks_without_agent(env: VectorEnv, key: Key) -> list[Check]:
-    """Return the results of those checks of `selftest` that need the environment alone, and no agent."""
+    """Return the results of those checks of `selftest` that examine the environment only, without the agent."""
     checks = {"shapes": check_shapes, "keys": check_keys, "environment": check_repeats, "resets": check_resets}
     keys = jax.random.split(key, len(checks))
     return [attempt(name, check, env, key) for (name, check), key in zip(checks.items(), keys, strict=True)]
 
 
 def check_keys(env: VectorEnv, key: Key) -> CheckResult:
-    """Check that `reset` and `step` use each PRNG key once."""
+    """Check that `reset` and `step` use no PRNG key twice."""
     problems = []
     with jax.debug_key_reuse(True):
         try:
@@ -215,7 +215,7 @@ def check_keys(env: VectorEnv, key: Key) -> CheckResult:
 
 
 def check_repeats(env: VectorEnv, key: Key) -> CheckResult:
-    """Check that the same key and action give the same step twice, also in another compiled program."""
+    """Check that a step with the same key and action gives the same result in two separately compiled programs."""
     # a new function each time, so that both are traced and state kept in Python between traces shows
     one, other = (jax.jit(lambda key: reset_and_step(env, key))(jax.random.clone(key)) for _ in range(2))
     return none_of(
@@ -255,7 +255,7 @@ def reset_and_step(env: VectorEnv, key: Key) -> tuple[EnvReset, EnvStep]:
 
 
 def _some_actions(space: spaces.Space, agents: int) -> PyTree:
-    """Return sampled actions of `space` for several agents, [agents, ...]."""
+    """Return actions sampled from `space` for `agents` agents, stacked: [agents, ...]."""
     space = copy.deepcopy(space)  # its random state is the user's
     space.seed(0)
     actions = [_plain(space.sample()) for _ in range(agents)]
@@ -268,18 +268,21 @@ def _like_space(space: spaces.Space, axis: tuple[int, ...]) -> PyTree:
 
 
 def _narrow(tree: PyTree) -> PyTree:
-    """Return shapes and dtypes of a tree after the conversion of 64 bits to 32 that `VectorEnv` makes."""
+    """Return the shapes and dtypes of a tree of arrays after `VectorEnv` has converted 64-bit dtypes to 32-bit ones."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, in_32_bits(x.dtype)), tree)
 
 
 def _narrowed(env: VectorEnv, obs: PyTree) -> PyTree:
-    """Return shapes and dtypes of observations as `VectorEnv` returns them, with 32 bits in place of 64."""
+    """Return the shapes and dtypes of observations as `VectorEnv` returns them: with 32-bit dtypes for 64-bit ones."""
     shapes: PyTree = jax.eval_shape(partial(narrow, env.observation_space), obs)
     return shapes
 
 
 def _plain(tree: Any) -> Any:
-    """Return `tree` with dicts in place of its other mappings, which JAX would take for different structures."""
+    """Return `tree` with plain dicts in place of subclasses of dict, such as OrderedDict.
+
+    JAX regards trees with different kinds of dicts as different structures.
+    """
     return {name: _plain(x) for name, x in tree.items()} if isinstance(tree, dict) else tree
 
 

@@ -42,7 +42,10 @@ CLOSE = 1e-5  # relative tolerance, between two runs of the same episode
 
 
 class EnvEvent(NamedTuple):
-    """Result of one reset or step of one environment; a copy, as the environment may write into its arrays later."""
+    """Recorded result of one reset or step of one environment.
+
+    Arrays are copies, because the environment may overwrite its arrays later.
+    """
 
     obs: Any
     info: Any
@@ -67,11 +70,15 @@ class ProtocolError(Exception):
 
 
 class NoMask(Exception):
-    """Exception raised when info["action_mask"] is in none of the forms of a mask; the check of masks reports it."""
+    """Exception raised when info["action_mask"] is not a valid mask; the check "masks" reports it."""
 
 
 class Subject:
-    """One environment under check. With several agents, and in a vector environment, arrays have `axis` in front."""
+    """One environment that is checked.
+
+    With several agents, and in a vector environment, its rewards and flags have the leading shape `axis`: the number of
+    agents or of environments.
+    """
 
     def __init__(self, env: Any, number: int, factory: Any = None):
         self.env, self.number, self.factory = env, number, factory
@@ -128,7 +135,7 @@ class Subject:
         return rows if self._mode is None else stack_elements(rows)
 
     def masks_of(self, info: dict[str, Any]) -> list[tuple[spaces.Space, Any]]:
-        """Return action space and mask (None: `info` has none) of each agent, or of each environment of a vector."""
+        """Return pairs (action space, mask), one per agent or per environment of a vector; mask None: there is none."""
         given, space = info.get("action_mask"), self.action_space
         if not self.axis:
             return [(space, given)]
@@ -140,7 +147,11 @@ class Subject:
 
 
 class EnvTrace(NamedTuple):
-    """Recorded resets and steps of a few environments, which the checks examine."""
+    """Resets and steps of a few environments, recorded for the checks.
+
+    `events` are those of each environment, `repeated` those of the first environment again with the same seed and
+    actions, `starts` its resets with other seeds, `unseeded` its resets without a seed.
+    """
 
     subjects: tuple[Subject, ...]
     events: tuple[tuple[EnvEvent, ...], ...]  # copies, of each subject, from a reset with a seed on
@@ -156,9 +167,9 @@ class EnvTrace(NamedTuple):
 
 
 def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
-    """Return at least `count` environments to check, one of each kind, and True if they are the user's own.
+    """Return at least `count` environments to check, one of each different constructor, and whether the user made them.
 
-    Environments that the user has passed in must not be closed; if False, they were made here.
+    If the user made them, they must not be closed after the checks.
     """
     made = list(env.host.factories[: max(count, FEW)])
     if not env.host.unique:
@@ -186,10 +197,10 @@ def short_trace(subjects: Sequence[Subject]) -> EnvTrace:
 
 
 def record_trace(subjects: Sequence[Subject], steps: int, resets: int, seed: int) -> EnvTrace:
-    """Return a record of `steps` steps in all with random actions, shared equally by the environments.
+    """Return a record of `steps` steps with random actions, divided equally among the environments.
 
     The first environment is also reset and stepped again with the same `seed`, and reset `resets` times with other
-    seeds and without one. Recording stops early after SECONDS.
+    seeds and `resets` times without one. Recording stops early after SECONDS seconds.
     """
     deadline, all_events, all_actions = time.monotonic() + SECONDS, [], []
     for subject in subjects:
@@ -245,7 +256,10 @@ def check_shapes(trace: EnvTrace) -> CheckResult:
 
 
 def check_types(trace: EnvTrace) -> CheckResult:
-    """Check that no array has a type that NumPy would cast silently: harmless in ppax, but not in other libraries."""
+    """Check that observations, rewards and flags have the declared dtypes, so that other libraries need not cast them.
+
+    ppax itself casts them without harm.
+    """
     problems = _once(_mistyped(subject, event) for subject, event in trace.all())
     return none_of(
         problems,
@@ -275,7 +289,7 @@ def check_finite(trace: EnvTrace) -> CheckResult:
 
 
 def check_magnitude(trace: EnvTrace) -> CheckResult:
-    """Check that observations do not grow by orders of magnitude within an episode, and are within float32's use."""
+    """Check that observations do not grow by orders of magnitude within an episode and are not huge (above 1e12)."""
 
     def largest(subject: Subject, event: EnvEvent) -> float:
         leaves = [leaf.of(event.obs) for leaf in leaves_of(subject.observation_space)]
@@ -350,7 +364,7 @@ def check_episode_stats(trace: EnvTrace) -> CheckResult:
 
 
 def check_seeds(trace: EnvTrace) -> CheckResult:
-    """Check that the same seed and actions give the same episode, in another environment and in the same one."""
+    """Check that the same seed and actions give the same episode again, in the same environment and in another one."""
     one, problems = trace.events[0], [*_shared_generators(trace)]
     first = one[0].obs
     for subject, events in zip(trace.subjects[1:], trace.events[1:], strict=True):
@@ -372,7 +386,7 @@ def check_seeds(trace: EnvTrace) -> CheckResult:
 
 
 def check_resets(trace: EnvTrace) -> CheckResult:
-    """Check that episodes start differently: with different seeds, and without a seed."""
+    """Check that episodes do not all start in the same way, neither with different seeds nor without a seed."""
     seeded, unseeded = (_distinct([event.obs for event in group]) for group in (trace.starts, trace.unseeded))
     starts = len(trace.starts)
     text = f"{starts} seeds give {seeded} different starts, {len(trace.unseeded)} resets without seed {unseeded}"
@@ -421,7 +435,7 @@ def check_episodes(trace: EnvTrace) -> CheckResult:
 
 
 def _shared_generators(trace: EnvTrace) -> Iterator[str]:
-    """Yield messages about random generators of two environments: the seed of one changes the other's numbers."""
+    """Yield messages about random generators that two environments share, so that a seed for one changes the other."""
     owners: dict[int, int] = {}
     for subject in trace.subjects:
         for name, generator in generators_of(subject.env):
@@ -482,9 +496,10 @@ def _path(path: tuple[str | int, ...]) -> str:
 
 
 def _parts(space: spaces.Space, element: Any, name: str) -> Iterator[tuple[str, spaces.Space, Any]]:
-    """Yield name, space and value of every elementary space in an element of a Dict or Tuple space.
+    """Yield (name, space, value) for each simple space, such as a Box, nested in a Dict or Tuple space.
 
-    `name` is that of the whole element.
+    `element` is the value of the whole `space`, and `name` is its name, from which the others are made, as
+    "obs['image']".
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for key, inner in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
@@ -494,7 +509,7 @@ def _parts(space: spaces.Space, element: Any, name: str) -> Iterator[tuple[str, 
 
 
 def _outside(name: str, space: spaces.Space, x: np.ndarray) -> Iterator[str]:
-    """Yield a message for the first number outside `space`; `x` may have batch axes."""
+    """Yield a message about the first number of `x` that is outside `space`; `x` may have leading batch axes."""
     if isinstance(space, spaces.Box):
         low, high = space.low, space.high
     elif isinstance(space, spaces.Discrete):
@@ -514,7 +529,7 @@ def _outside(name: str, space: spaces.Space, x: np.ndarray) -> Iterator[str]:
 
 
 def _once(problems: Iterator[Iterator[str]]) -> list[str]:
-    """Return the first message of each kind; messages that differ only after " = " are of one kind.
+    """Return the messages without repetitions; of messages that differ only after " = " the first is returned.
 
     `problems` has an iterator of messages for each reset or step.
     """
@@ -600,8 +615,8 @@ def all_checks(env: HostEnv | gymnasium.Env, key: Key) -> list[Check]:
 def declared_checks(env: HostEnv) -> list[Check]:
     """Return the results of the cheap checks that `fit` makes before training; EnvError where an environment raises.
 
-    The result is [] if the user has passed in existing environments: then no second environment is made, which may be
-    impossible, as for a robot or a licence.
+    If the user has passed in existing environments, no check is made and the result is []: it would need a second
+    environment, which may be impossible, for example of a robot.
     """
     if env.host.running:
         return []
@@ -625,9 +640,9 @@ def declared_checks(env: HostEnv) -> list[Check]:
 
 
 def not_created(error: EnvError | ConfigError) -> list[Check]:
-    """Return the results for an environment whose constructor or first reset raised `error`: no check could be tried.
+    """Return the report's results for an environment whose constructor or first reset raised `error`.
 
-    The check "interface" fails with the error.
+    The check "interface" fails with the error, and all others could not be tried.
     """
     said, cause = str(error).partition("\n")[0], getattr(error, "cause", None)
     text = said if cause is None else f"{said}: {type(cause).__name__}: {' '.join(str(cause).split())}"

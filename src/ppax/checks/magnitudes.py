@@ -1,4 +1,4 @@
-"""Check of the magnitudes of observations: whether they grow within an episode, or are beyond the use of float32."""
+"""Check of the magnitudes of observations: whether they grow within an episode, or are too large for float32."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCALE = (
 
 
 def largest_entries(obs: PyTree, axes: int) -> np.ndarray:
-    """Return the largest absolute finite entry of each observation; the first `axes` axes of all leaves are kept."""
+    """Return the largest absolute finite entry of each observation, in an array with the leaves' first `axes` axes."""
 
     def of_leaf(leaf: Any) -> np.ndarray:
         x = np.abs(np.asarray(leaf).astype(np.float64))
@@ -40,10 +40,11 @@ def largest_entries(obs: PyTree, axes: int) -> np.ndarray:
 
 
 def magnitude(largest: np.ndarray, first: np.ndarray, used: np.ndarray) -> CheckResult:
-    """Return the check's result for observations whose largest absolute entries are `largest` [T, B].
+    """Return a check's result: whether observations with the largest absolute entries `largest` [T, B] are in scale.
 
-    T are steps, B are streams (an agent in an environment). `first` marks the first observation of an episode, `used`
-    those that count, both [T, B]. Where no episode begins in the T steps, the first of them stand for its start.
+    T are steps, B are streams (an agent in an environment). `first` [T, B] marks the first observation of an episode,
+    and `used` [T, B] the observations that are examined. If no episode begins in the T steps, the episode is taken to
+    begin at the first of them.
     """
     age = np.full(first.shape, len(first))  # steps since the start of the episode
     age[0] = np.where(first[0] | ~first.any(), 0, len(first))

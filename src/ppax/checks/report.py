@@ -17,7 +17,7 @@ NOT_TRIED, EARLIER = "not tried: ", "an earlier check failed"
 
 
 class CheckResult(NamedTuple):
-    """Result of one check: whether it passed, and what it measured."""
+    """Result of one check: whether it passed (None: it does not apply), what it measured, and advice for a failure."""
 
     passed: bool | None  # None: does not apply
     text: str  # the measurement, or why the check does not apply
@@ -92,9 +92,9 @@ def within_limit(number: float, allowed: float, text: str, advice: str) -> Check
 
 
 def none_of(problems: list[str], text: str, advice: str) -> CheckResult:
-    """Return a check's result, which passes, with `text`, if there are no problems; else its text has the first three.
+    """Return a check's result from the messages in `problems`: passed, with the text `text`, if there are none.
 
-    `advice` is the meaning and remedy of a failure.
+    The text of a failure has the first three messages. `advice` is the meaning and remedy of a failure.
     """
     if not problems:
         return CheckResult(True, text, 0.0)
@@ -113,7 +113,7 @@ def not_tried(name: str, why: str = EARLIER) -> Check:
 
 
 def attempt(name: str, check: Callable[..., CheckResult], *arguments: Any) -> Check:
-    """Return the result of `check(*arguments)` under its name; an exception, as in a user's code, is a failed check."""
+    """Return the result of `check(*arguments)` with the name `name`; if it raises an exception, a failed check."""
     try:
         finding = check(*arguments)
     except (Exception, SystemExit) as error:

@@ -1,4 +1,4 @@
-"""Checks of a rollout: of the policy that made it, and of what it stores."""
+"""Checks of a rollout: that the policy which acted is the one that learns, and that the recorded steps are correct."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATES = 16  # number of observations that are compared
 
 
 def check_ratio(context: CheckContext, key: Key) -> CheckResult:
-    """Check that the ratio of learned to acted probability is 1 on every row before the first gradient step.
+    """Check that the probability ratio of PPO's loss is 1 on every row before the first gradient step.
 
     A row is one step of one agent in one environment.
     """
@@ -51,7 +51,7 @@ def check_ratio(context: CheckContext, key: Key) -> CheckResult:
 
 
 def check_host_policy(context: CheckContext) -> CheckResult:
-    """Check that the policy that acts on the host (in NumPy or compiled) gives the actions of the network."""
+    """Check that the policy that acts on the host (in NumPy or compiled) gives the same actions as the JAX network."""
     env, steps = context.env, context.rollout.steps
     policy = make_policy(context.agent, env, context.learner, deterministic=True)
     policy.begin(context.agent, context.learner, 1, jax.random.key(0))
@@ -78,7 +78,10 @@ def check_host_policy(context: CheckContext) -> CheckResult:
 
 
 def check_replay(context: CheckContext) -> CheckResult:
-    """Check that acting again, step by step from the memory at the rollout's start, gives the stored values."""
+    """Check that recomputing the policy step by step, from the carry at the rollout's start, gives the stored values.
+
+    These are the log-probabilities, values and carries.
+    """
     steps, again = context.rollout.steps, replayed_rollout(context)
     valid = np.asarray(steps.valid)
     off = {
@@ -109,9 +112,9 @@ def check_memory(context: CheckContext) -> CheckResult:
     everywhere = np.ones(steps.first.shape, bool)
 
     def change(first: Array, begin: int) -> float:
-        """Return the largest change of outputs from step `begin` on between two different memories at the start.
+        """Return how much the outputs from step `begin` on depend on the carry before the rollout: the largest change.
 
-        `first` says where episodes begin.
+        `first` [T, B] says where episodes begin.
         """
         one, other = (
             context.replay(context.learner, x, dataclasses.replace(steps, first=first)) for x in (junk, carry)
@@ -138,7 +141,10 @@ def _from(begin: int, steps: Transition) -> np.ndarray:
 
 
 def check_distribution(context: CheckContext, key: Key) -> CheckResult:
-    """Check that log_prob is the density of the samples, for which the mean score E[d log p / d network] is 0."""
+    """Check that `log_prob` is the log density of the samples that `sample` draws from the policy's distribution.
+
+    If it is, the mean of the score, the gradient of log_prob with respect to the parameters, is 0.
+    """
     again, steps = replayed_rollout(context), context.rollout.steps
     valid = np.asarray(steps.valid)
     finite = {"log_prob": again.log_prob, "entropy": again.entropy}
@@ -163,7 +169,7 @@ def check_distribution(context: CheckContext, key: Key) -> CheckResult:
 
 
 def check_masks(context: CheckContext) -> CheckResult:
-    """Check that no forbidden action is taken, and that the mask changes the distribution in learning, too."""
+    """Check that no action forbidden by its mask was taken, and that the masks are applied in learning, too."""
     steps = context.rollout.steps
     if steps.action_mask is None:
         return skip("the environment gives no action_mask")
@@ -216,7 +222,7 @@ def check_finite(context: CheckContext) -> CheckResult:
 
 
 def check_magnitude(context: CheckContext) -> CheckResult:
-    """Check that observations do not grow by orders of magnitude within an episode, and are within float32's use."""
+    """Check that observations do not grow by orders of magnitude within an episode and are not huge (above 1e12)."""
     steps = context.rollout.steps
     return magnitude(largest_entries(steps.obs, 2), np.asarray(steps.first), _used_obs(steps))
 
@@ -238,7 +244,10 @@ def check_inside(context: CheckContext) -> CheckResult:
 
 
 def check_final(context: CheckContext) -> CheckResult:
-    """Check that final observations are of the episode that ends: the environment must not reset itself in step."""
+    """Check that the observation after the last step of an episode belongs to that episode and not to the next.
+
+    It belongs to the next one if the environment resets itself inside `step`, which it must not do.
+    """
     steps = context.rollout.steps
     begin = fast_compiled(jax.vmap(context.env.env.reset))(jax.random.split(jax.random.key(0), RESETS))
     starts = _features(begin.obs, 1 if context.env.env.num_agents is None else 2).astype(np.float64)
@@ -277,7 +286,7 @@ def check_final(context: CheckContext) -> CheckResult:
 
 
 def check_alignment(context: CheckContext) -> CheckResult:
-    """Check that stepping again with the stored actions leads from each stored row to the next."""
+    """Check that stepping again with the stored actions gives the stored rewards, episode flags and observations."""
     steps, env = context.rollout.steps, context.env
     keys = stream_keys(jax.random.clone(context.key), steps.valid.shape[0], env)[:, :, 0]
     shape, actions = steps.valid.shape, replayed_rollout(context).env_action
@@ -311,7 +320,7 @@ def check_alignment(context: CheckContext) -> CheckResult:
 
 
 def _finite(x: Any) -> np.ndarray:
-    """Return, as bool [T, B], in which rows all numbers of `x` [T, B, ...] are finite."""
+    """Return a bool array [T, B]: whether all numbers of a row of `x` [T, B, ...] are finite."""
     x = np.asarray(x)
     finite: np.ndarray = np.isfinite(x.reshape(*x.shape[:2], -1)).all(axis=-1)
     return finite
@@ -325,9 +334,10 @@ def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _used_obs(steps: Any) -> np.ndarray:
-    """Return, as bool [T, B], which observations are used: those of valid steps (no autoresets), and final ones.
+    """Return a bool array [T, B]: whether an observation is used, by a valid step or for a bootstrap value.
 
-    Final observations are used because their value is bootstrapped from. T are steps, B agents in all environments.
+    T are steps, B agents in all environments. The final observation of an episode is in an invalid row (a step in which
+    the environment only resets), but its value is bootstrapped from.
     """
     used: np.ndarray = np.array(steps.valid)
     used[1:] |= np.asarray(steps.ended)[:-1]
@@ -372,5 +382,5 @@ def _row(tree: Any, at: int) -> Any:
 
 
 def _features(tree: Any, axes: int) -> np.ndarray:
-    """Return all leaves of `tree`, joined into one array of vectors; the first `axes` axes of leaves stay in front."""
+    """Return all leaves of `tree` as one array: all but their first `axes` axes flattened, and concatenated."""
     return np.concatenate([x.reshape(*x.shape[:axes], -1) for _, x in labelled_leaves(tree)], axis=-1)

@@ -21,7 +21,11 @@ from ppax.training.backends import backend_of
 
 
 class EnvChecks(NamedTuple):
-    """Checks for environments of one kind, compiled or on the host, that those of the other kind do not have."""
+    """Checks that exist only for one kind of environments, compiled ones or those on the host.
+
+    `alone` makes the checks of the environment without an agent, `of_policy` are further checks of a rollout, by name,
+    and `skipped` are names of checks that cannot be made for this kind, with the reason.
+    """
 
     alone: Callable[[Any, Key], list[Check]]  # of the environment without the agent
     of_policy: Mapping[str, Callable[[CheckContext], CheckResult]]  # of the policy in such environments only
@@ -47,12 +51,12 @@ OF_ONE = ("final obs", "alignment", "on the host", "devices")
 
 @refusing_unknown
 def selftest(agent: Agent, env: Env, num_steps: int, key: Key) -> Report:
-    """Check `agent` in `env` for common faults, with rollouts of `num_steps` steps and a few updates.
+    """Check `agent` in `env` for common faults, with rollouts of `num_steps` steps and a few updates; return a report.
 
-    The report has a line for each check. It takes well under a minute for agents that compile fast. Where a few
-    environments are enough, fewer than those of `env` are stepped. With Independent and Groups each policy is checked
-    on its own agents, in checks such as `ratio/prey`. Raises ConfigError for self-play, and where the steps of a
-    rollout cannot be divided into minibatches; any other fault is a failed check of the report.
+    The report has a line for each check. The check takes well under a minute for agents that compile fast. Fewer
+    environments than `env` has are stepped, if fewer are enough. For the agents `Independent` and `Groups`, which have
+    several policies, each policy is checked on its own agents, in checks with names such as `ratio/prey`. Raises
+    ConfigError for self-play, and if a rollout cannot be divided into minibatches; any other fault is a failed check.
     """
     begin = time.perf_counter()
     _refuse_self_play(agent)
@@ -62,9 +66,9 @@ def selftest(agent: Agent, env: Env, num_steps: int, key: Key) -> Report:
 
 
 def _checks(agent: Agent, few: Env, env: Env, num_steps: int, key: Key) -> Iterator[Check]:
-    """Yield the results of all checks of `agent`, made in `few`, which is `env` with fewer environments.
+    """Yield the results of all checks of `agent`; rollouts are made in `few`, which is `env` with fewer environments.
 
-    Checks of the environment alone are left out where a check of the rollout has the same name.
+    If a check of the environment and a check of the rollout have the same name, only the latter is made.
     """
     keys = iter(jax.random.split(key, 16))
     contexts: list[CheckContext] = []
@@ -94,9 +98,9 @@ def _checks(agent: Agent, few: Env, env: Env, num_steps: int, key: Key) -> Itera
 
 
 def _of_members(contexts: list[CheckContext], of_env: EnvChecks, env: Env, num_steps: int, key: Key) -> Iterator[Check]:
-    """Yield the results of the checks of each policy of an agent that has several.
+    """Yield the results of the checks of each single policy of an agent that has several policies.
 
-    `contexts` has the context with the rollout of all policies; it is [] where no rollout could be collected.
+    `contexts` has one context, with the rollout of all policies; it is [] if no rollout could be collected.
     """
     if not contexts:
         yield not_tried("policies", "there is no rollout")
@@ -117,7 +121,7 @@ def _of_members(contexts: list[CheckContext], of_env: EnvChecks, env: Env, num_s
 
 
 def _refuse_self_play(agent: Agent) -> None:
-    """Raise ConfigError for an agent with self-play, where past selves act in some environments."""
+    """Raise ConfigError for an agent with self-play: earlier versions of its policy act in some environments."""
     if agent.pool is not None:
         raise ConfigError(
             "selftest: with self-play past selves act in some environments, so that no check of a rollout (ratio, "
@@ -126,7 +130,7 @@ def _refuse_self_play(agent: Agent) -> None:
 
 
 def _checks_of_rollout(of_env: EnvChecks, env: Any, num_steps: int, keys: Iterator[Key]) -> dict[str, tuple[Any, ...]]:
-    """Return the functions that check a rollout, by name, each in a tuple with the arguments after the context."""
+    """Return the checks of a rollout by name: the function and its arguments, without the first one, `context`."""
     return {
         "finite": (rollout.check_finite,),
         "spaces": (rollout.check_inside,),

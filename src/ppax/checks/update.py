@@ -34,7 +34,10 @@ DRIFT = 0.02  # tolerance between one device and two, as a share of the update: 
 
 
 def check_targets(context: CheckContext, key: Key) -> CheckResult:
-    """Check that advantages and value targets agree with a float64 computation, for estimators of ppax alone."""
+    """Check that advantages and value targets agree with a float64 computation in NumPy.
+
+    Only the estimators that come with ppax are checked.
+    """
     weights = weights_of(context.agent.advantage)
     if weights is None:
         return skip(
@@ -77,7 +80,10 @@ def check_ends(context: CheckContext, key: Key) -> CheckResult:
 
 
 def check_coverage(context: CheckContext, env: Any, num_steps: int, key: Key) -> CheckResult:
-    """Check the minibatches of two epochs: valid indices, different orders, and each sequence once if shuffled."""
+    """Check the minibatches of two epochs: indices are valid, and the epochs have different orders.
+
+    With a shuffle, each sequence of the rollout must also be in exactly one minibatch of an epoch.
+    """
     agent = context.agent
     length = agent.sequence_length(num_steps)
     count = num_steps * env.num_streams // length
@@ -165,7 +171,7 @@ def check_empty_rows(context: CheckContext, key: Key) -> CheckResult:
 
 
 def check_repeats(context: CheckContext, key: Key) -> CheckResult:
-    """Check that the same update, made twice, gives the same parameters, and finite ones."""
+    """Check that an update made twice gives the same parameters bit for bit, and that they are finite."""
     one, other = (context.update(context.learner, context.rollout, jax.random.clone(key)).learner for _ in range(2))
     broken = [path for path, x in labelled_leaves(other) if not np.isfinite(x).all()]
     return none_of(
@@ -177,7 +183,7 @@ def check_repeats(context: CheckContext, key: Key) -> CheckResult:
 
 
 def check_devices(context: CheckContext, num_steps: int, key: Key) -> CheckResult:
-    """Check that an iteration on two devices gives the parameters of one device."""
+    """Check that an iteration divided over two devices gives nearly the same parameters as on one device."""
     agent, env, learner = context.agent, context.env, context.learner
     minibatch = agent.minibatch_size(num_steps, env.num_streams)
     if len(jax.local_devices()) < 2:
@@ -207,9 +213,9 @@ def check_devices(context: CheckContext, num_steps: int, key: Key) -> CheckResul
 
 
 def _with_empty(rollout: Rollout) -> Rollout:
-    """Return the rollout with a copy of all its columns appended, in which every row is invalid.
+    """Return the rollout with twice as many streams: the further ones are copies in which every row is invalid.
 
-    A column is that of one agent in one environment, a row one of its steps.
+    A stream is one agent in one environment, a row one of its steps. Invalid rows must not change a gradient.
     """
     empty = dataclasses.replace(rollout.steps, valid=jnp.zeros_like(rollout.steps.valid))
     steps = jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=1), rollout.steps, empty)
@@ -231,7 +237,7 @@ def _estimate(agent: PPO) -> Any:
 
 
 def _with_ends(context: CheckContext, key: Key) -> tuple[Transition, Array]:
-    """Return steps of the rollout, with random terminations and truncations, and the value after each step."""
+    """Return steps of the rollout with random terminations and truncations, and the value [T, B] after each step."""
     rollout: Rollout = context.rollout
     steps = jax.tree.map(lambda x: x[:STEPS, :STREAMS], dataclasses.replace(rollout.steps, carry=()))
     after = jnp.concatenate([rollout.steps.value[1:], rollout.last_value[None]])[:STEPS, :STREAMS]
@@ -240,7 +246,10 @@ def _with_ends(context: CheckContext, key: Key) -> tuple[Transition, Array]:
 
 
 def _poison(tree: PyTree, where: Array) -> PyTree:
-    """Return `tree` with NaN in half of the rows in `where`, and huge numbers in the other half."""
+    """Return `tree` with useless numbers in the rows `where` [T, B]: NaN in every other one, 1e30 in the rest.
+
+    Integers become the largest of their dtype, and booleans stay as they are.
+    """
     half = jnp.cumsum(where, axis=0) % 2 == 0
 
     def one(x: Array) -> Array:
@@ -255,7 +264,11 @@ def _poison(tree: PyTree, where: Array) -> PyTree:
 
 
 class Weights(NamedTuple):
-    """Coefficients of an advantage estimator, for probability ratios that are all 1."""
+    """Coefficients of an advantage estimator, as `targets` uses them, where all probability ratios are 1.
+
+    `trace` is the decay c of the trace, and `step` the factor rho of each one-step error. With `canonical`, the
+    advantage is the one-step error in which the next value target stands for the next value.
+    """
 
     trace: float  # c
     step: float = 1.0  # rho
@@ -279,11 +292,11 @@ def weights_of(part: Any) -> Weights | None:
 
 
 def targets(weights: Weights, steps: Any, next_value: Any, gamma: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return advantages and value targets [T, B] from steps and the value after each, in float64, as forward sums.
+    """Return advantages and value targets [T, B], computed in float64 as explicit sums over later steps.
 
-    Every estimator is a sum of one-step errors delta_u = rho (r_u + gamma V'_u - V_u) with weights (gamma c)^(u - t),
-    up to the end of an episode: lambda-returns in all their forms (Schulman et al. 2016,
-    https://arxiv.org/abs/1506.02438, eq. 11 and 12).
+    Every estimator is a sum of one-step errors delta_u = rho (r_u + gamma V'_u - V_u) with weights (gamma c)^(u - t)
+    over the steps u from t to the end of the episode; rho and c are `step` and `trace` of `weights`, V' is
+    `next_value`. These are lambda-returns (Schulman et al. 2016, https://arxiv.org/abs/1506.02438, eq. 11 and 12).
     """
     reward, value, next_v = (np.asarray(x, np.float64) for x in (steps.reward, steps.value, next_value))
     terminated, truncated = np.asarray(steps.terminated), np.asarray(steps.truncated)
@@ -310,17 +323,18 @@ SIGMAS = 6.0  # allowed deviation of a mean score, in standard errors
 
 
 def scores(agent: PPO, learner: LearnerState, rows: PyTree, key: Key) -> tuple[Array, Array]:
-    """Return sums over samples of d log p / d direction and of its square, [DIRECTIONS, rows] each.
+    """Return sums over sampled actions of the derivatives of log p, and of their squares: [DIRECTIONS, rows] each.
 
-    Where log_prob is the density of the samples, the mean of each derivative is 0. Directions are random changes of the
-    parameters and features that `decide` reads. For directions in the distribution's own fields the mean need not be 0,
-    because fields may depend on each other, as log-probabilities that sum to 1.
+    Each derivative is along one of DIRECTIONS random changes of the parameters and features that `decide` of the
+    network reads. If log_prob is the log density of the samples, their mean is 0. The distribution's own fields are not
+    changed directly: their derivatives need not have mean 0, because fields may depend on each other, as
+    log-probabilities do.
     """
     action_mask, count = rows[-1], rows[-2].shape[0]
     features = agent.policy(learner, *rows).features
 
     def fields(inputs: tuple[PyTree, PyTree]) -> list[Array]:
-        """Return the floating-point fields of the distributions, [rows, ...], for (parameters, features)."""
+        """Return the floating-point fields of the distribution, [rows, ...] each, for (parameters, features)."""
         return list(filter(_smooth, jax.tree.leaves(_decided(agent, inputs[0], inputs[1], action_mask))))
 
     params = cast(learner.params, jnp.dtype(product_dtype(agent.compute_dtype)))
@@ -356,9 +370,9 @@ def _decided(agent: PPO, params: PyTree, features: PyTree, action_mask: PyTree |
 
 
 def _direction(tree: PyTree, key: Key) -> PyTree:
-    """Return a random direction, a tree like `tree`, in which magnitudes of leaves differ by powers of ten.
+    """Return a random tree of the same structure as `tree`: normal noise, with a different magnitude for each leaf.
 
-    Of many such directions, each leaf thus dominates some.
+    Magnitudes differ by powers of ten, so that each leaf dominates some of many such directions.
     """
     leaves, structure = jax.tree.flatten(tree)
     size_key, noise_key = jax.random.split(key)
@@ -369,7 +383,7 @@ def _direction(tree: PyTree, key: Key) -> PyTree:
 
 
 def _unit(tangents: list[Array]) -> list[Array]:
-    """Return `tangents`, [rows, ...] of each field, scaled so that the largest element of each row is 1."""
+    """Return `tangents`, arrays [rows, ...], scaled so that in each row the largest absolute element of all is 1."""
     largest = jnp.stack([jnp.abs(_flat(x, 1)).max(axis=1) for x in tangents]).max(axis=0)
     scale = 1.0 / jnp.where(largest > 0.0, largest, 1.0)
     return [x * scale.reshape(scale.shape + (1,) * (x.ndim - 1)) for x in tangents]
@@ -393,10 +407,10 @@ def with_noise(params: PyTree, key: Key) -> PyTree:
 
 
 def excess(total: np.ndarray, squares: np.ndarray) -> float:
-    """Return the largest |mean score| divided by its tolerance, from sums over samples of scores and of their squares.
+    """Return the largest |mean score| divided by what chance allows; above 1 the mean cannot be 0.
 
-    A score is a derivative of log p. The tolerance is SIGMAS standard errors + 20 / n, with n samples, of which rare
-    actions may be in none.
+    `total` and `squares` are sums over n samples of the scores (derivatives of log p) and of their squares. Chance
+    allows SIGMAS standard errors, and 20 / n in addition, because the samples may contain none of a rare action.
     """
     n = DRAWS * TURNS
     mean, second = total / n, squares / n

@@ -1,8 +1,9 @@
-"""Arguments of a command as the user writes them, rewritten into the options of a run before argparse reads them.
+"""Rewriting of command-line arguments into the options of a run, before argparse reads them.
 
-Which options a run has depends on the parts that its arguments name, so argparse alone cannot read them. In order:
-flags are spelled as options are, lists and extensions are set, groups and parts are chosen, parameters of the
-environment are split off, and booleans get the form that argparse knows.
+Which options a run has depends on the parts (such as the loss or the memory) that its arguments name, so argparse alone
+cannot read them. In this order: flags get their full spelling with hyphens; lists and extensions are set; groups and
+parts are chosen; parameters of the environment, which have no declared type, are split off; and booleans get the form
+that argparse knows.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Argument(NamedTuple):
         return self.words[0] if self.words else ""
 
     def further(self) -> list[Argument]:
-        """Return the words after the first one as an Argument that has no option; [] if there are none."""
+        """Return a list with one Argument without option, of the words after the first one; [] if there are none."""
         return [Argument("", self.words[1:])] if self.words[1:] else []
 
 
@@ -83,19 +84,22 @@ def without(option: str, texts: list[str]) -> tuple[list[str], list[str]]:
 
 
 def trusting_line(texts: list[str], names: Iterable[str]) -> str:
-    """Return the command line with `--trust NAME` added for each of `names`: packages, paths and addresses."""
+    """Return the command line with `--trust NAME` added for each of `names`, for an error message that suggests it.
+
+    Names are packages, paths or addresses whose code or content the user must trust.
+    """
     return command_line(["ppax", *texts, *(word for name in names for word in (TRUST, name))])
 
 
 def target_of(arguments: Sequence[Argument]) -> str | None:
-    """Return the target of a command, which is its first argument; None where an option stands there."""
+    """Return the target of a command, which is its first argument; None if the first argument is an option."""
     return arguments[0].value if arguments and not arguments[0].flag else None
 
 
 def split_help(arguments: list[Argument]) -> tuple[str | None, list[Argument]]:
-    """Return the PART of `--help PART`, with underscores for dashes, and the arguments without it.
+    """Return the topic PART of `--help PART`, with underscores for hyphens, and the arguments without this option.
 
-    PART is "" if it is not named, and None without `--help`.
+    The topic is "" for `--help` without PART, and None without `--help`.
     """
     place = next((place for place, argument in enumerate(arguments) if argument.flag in HELP), None)
     if place is None:
@@ -126,11 +130,11 @@ def booleans(arguments: Iterable[Argument], known: dict[str, Option]) -> Iterato
 def split_free(
     arguments: Iterable[Argument], known: dict[str, Option], table: str = ""
 ) -> tuple[list[Argument], Config]:
-    """Return the arguments without options of undeclared type, and the values of such options by dotted path.
+    """Return the arguments without the options whose type is not declared, and the values of those, by dotted path.
 
-    They are parameters of the environment, as `--env-params.gravity 12`, and those in tables with free names
-    among the options `known`, as `--agent.network.arguments.width 64`; only those in `table`, if
-    it is named, such as "env_params".
+    Such options are parameters of the environment, as `--env-params.gravity 12`, and entries of those tables among the
+    options `known` whose keys the user names, as `--agent.network.arguments.width 64`. With `table`, such as
+    "env_params", only options in that table are split off.
     """
     tables = free_tables(known.values())
     rest: list[Argument] = []
@@ -152,12 +156,15 @@ def split_free(
 
 
 def within(path: str, other: str) -> bool:
-    """Return whether two dotted paths are equal or one is inside the other: a value of one then replaces the other."""
+    """Return whether two dotted paths are equal or one is inside the other.
+
+    Then setting a value at one path replaces the value at the other.
+    """
     return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
 
 
 def number_or_text(text: str) -> Any:
-    """Return the value that a text stands for: TOML, or a JSON table or list; text that is neither stays text."""
+    """Return the value that a text stands for, read as TOML, or as a JSON table or list; else the text itself."""
     try:
         return untrusted.from_toml(f"x = {text}")["x"]
     except ValueError:
@@ -218,9 +225,9 @@ def choose_preset(arguments: Iterable[Argument]) -> Config:
 
 
 def choose_groups(base: Config, arguments: Iterable[Argument]) -> Config:
-    """Return the configuration `base` with empty tables for new groups of agents that `--groups.NAME...` names.
+    """Return the configuration `base` with an empty table for each new group of agents in flags `--groups.NAME...`.
 
-    Groups decide which options exist.
+    Options of a group exist only after it is in the configuration.
     """
     named = [argument.flag.split(".")[1] for argument in arguments if argument.flag.startswith("--groups.")]
     groups = group_tables.tables(base)
@@ -228,10 +235,10 @@ def choose_groups(base: Config, arguments: Iterable[Argument]) -> Config:
 
 
 def choose_lists(base: Config, arguments: list[Argument]) -> tuple[Config, list[Argument]]:
-    """Return `base` with the lists of parts that options such as `--log.to NAME ...` give, and the other arguments.
+    """Return the configuration with the lists of parts that arguments set, and the arguments without these.
 
-    A part is a swappable component, such as a logger. A part that `base` has already keeps its options; `none` is
-    the empty list.
+    An example is `--log.to NAME ...`, the list of loggers. A part that is already in the list of `base` keeps its
+    options. The word `none` stands for an empty list.
     """
     flat, flags = dict(flatten(base)), {f"--{path}": path for path in LISTS}
     for argument in arguments:
@@ -248,9 +255,9 @@ def choose_lists(base: Config, arguments: list[Argument]) -> tuple[Config, list[
 
 
 def _names(argument: Argument, what: str) -> list[str]:
-    """Return the names that the list of an argument gives, [] for `none`; ConfigError if there are none.
+    """Return the names in an argument that is a list, such as `--log.to wandb,mlflow`; [] for the word `none`.
 
-    `what` is the kind of things named, such as "parts", for the error.
+    Raises ConfigError if there is no name; `what` says for the message what is named, such as "parts".
     """
     given = [one for word in argument.words for one in word.split(",") if one]
     if not given:
@@ -269,11 +276,12 @@ def _tables(flat: Config, path: str) -> list[Config]:
 def choose_extensions(
     base: Config, arguments: list[Argument], topic: str | None = None
 ) -> tuple[Config, list[Argument]]:
-    """Return `base` with the extensions that arguments name, and the arguments without `--agent.extensions NAME,...`.
+    """Return the configuration `base` with the extensions that arguments name, and the arguments without lists of them.
 
-    Options of an extension name it, too. Extensions decide which options exist. One that `base` has keeps its options;
-    `none` removes all. An extension on which `topic` asks for help is added. Raises ConfigError for a name given twice,
-    and for an option of an extension that the list leaves out.
+    Extensions are named by a list, `--agent.extensions NAME,...` (`none` for no extension), by their own options, and
+    by `topic`, the option on which help is wanted. They are added here because they decide which options exist. An
+    extension that `base` already has keeps its options. Raises ConfigError for a name given twice, and for an option of
+    an extension that is not in the list.
     """
     listed = {one.flag.removeprefix("--"): _extensions(one) for one in arguments if is_extension_list(one.flag)}
     left = [argument for argument in arguments if not is_extension_list(argument.flag)]
@@ -303,7 +311,7 @@ def choose_extensions(
 
 
 def is_extension_list(flag: str) -> bool:
-    """Return whether a flag is that of a list of extensions, as `--agent.extensions`."""
+    """Return whether a flag sets a list of extensions: `--agent.extensions`, or `--groups.NAME.agent.extensions`."""
     return flag.startswith("--") and EXTENSIONS.fullmatch(flag.removeprefix("--")) is not None
 
 
@@ -322,9 +330,9 @@ def _extensions(argument: Argument) -> list[str]:
 
 
 def _require_inherited(flat: Config, listed: dict[str, list[str]]) -> None:
-    """Raise ConfigError where the list of a group leaves out an extension that it inherits from the table [agent].
+    """Raise ConfigError if a group's list of extensions leaves out one that the group inherits from the table [agent].
 
-    `flat` is the configuration by dotted path, `listed` the names in each list by its path.
+    `flat` is the configuration by dotted path, `listed` the names in each list by the list's path.
     """
     of_run = {place.split(".")[2]: None for place in flat if place.startswith("agent.extensions.")}
     for path, chosen in listed.items():
@@ -337,10 +345,10 @@ def _require_inherited(flat: Config, listed: dict[str, list[str]]) -> None:
 
 
 def choose_parts(base: Config, arguments: Sequence[Argument]) -> Config:
-    """Return `base` with the parts that arguments such as `--agent.loss.part NAME` name.
+    """Return the configuration `base` with the parts that arguments such as `--agent.loss.part NAME` choose.
 
-    A part is a swappable component, and decides which options exist. Where `base` has another part in such a place, the
-    options of that part are dropped.
+    A part is a swappable component; which parts are chosen decides which options exist. If a chosen part replaces
+    another one in `base`, the options of the replaced part are removed.
     """
     flat = dict(flatten(base))
     config.require_trusted_parts(unflatten(flat | dict(_named_parts(arguments))))  # of all parts at once

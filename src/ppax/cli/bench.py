@@ -1,4 +1,7 @@
-"""Command `ppax bench`: measure steps per second and the time of each stage; `--tune` searches the program layout."""
+"""Command `ppax bench`: measure steps per second and the time of each stage of a run.
+
+With `--tune`, find the settings of [agent.program], the layout of the compiled program, that are fastest.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ class StageProgress:
         self._thread.join()
 
     def begin(self, stage: str) -> None:
-        """Report the start of a stage, which ends the previous one."""
+        """Print that `stage` starts, which also ends the previous stage."""
         self._stage, self._started = stage, time.monotonic()
         self._say(f"{stage} ...")
 
@@ -72,10 +75,10 @@ class StageProgress:
 
 
 def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, Any]:
-    """Measure a run and print the report; return the results for JSON.
+    """Measure the speed of a run and print the report; return the results for JSON.
 
-    With `--tune`, other program layouts are tried, and the fastest is written into the run file. `say` prints a
-    message.
+    With `--tune`, several settings of [agent.program] are tried, and the fastest are written into the run file. `say`
+    prints a message.
     """
     if not options.seconds > 0:
         raise ConfigError(f"--seconds {options.seconds}: must be above 0; nearest valid value: 1")
@@ -114,15 +117,19 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
 
 
 def _share(stage: str, share: float) -> str:
-    """Return a stage's share of the time as text, "not measurable" where nothing is left for the gradient steps.
+    """Return a stage's share of the time as text, such as "12%"; "not measurable" for gradient steps with the share 0.
 
-    The time of the gradient steps is the time of an iteration minus all other stages, which a busy machine can make 0.
+    The time of the gradient steps is the time of an iteration minus that of all other stages, and a busy machine can
+    make it 0.
     """
     return "not measurable" if stage == "gradient steps" and share == 0 else f"{share:.0%}"
 
 
 def write_program(path: Path, program: Program) -> None:
-    """Write `program` into a run file as its table [agent.program]; in TOML all else stays, comments too."""
+    """Write `program` into a run file as its table [agent.program].
+
+    The rest of a TOML file, comments included, stays as it is.
+    """
     table = {name: value for name, value in config.describe(program).items() if value is not None}
     if path.suffix == ".json":
         plan = config.read(path)

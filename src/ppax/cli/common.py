@@ -33,9 +33,10 @@ DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 7
 
 
 def print_line(text: str, stream: TextIO, kept: str = "\n\t") -> None:
-    """Print a message to `stream` without control characters other than `kept`: it may quote a file from somebody else.
+    """Print a message to `stream` without control characters other than those in `kept`.
 
-    A closed pipe (`ppax train ... | head`) does not end the command.
+    Control characters could come from a stranger's file that the message quotes. A closed pipe (`ppax train ... |
+    head`) does not end the command.
     """
     try:
         print(printable(text, kept), file=stream, flush=True)
@@ -83,7 +84,10 @@ def refusal(argument: str, known: Mapping[str, Option], target: str) -> str:
 
 
 def refused(unknown: Sequence[str], options: argparse.Namespace) -> str:
-    """Return the error text for arguments that a command other than train, sweep, bench and selftest does not have."""
+    """Return the error text for arguments that a command does not have.
+
+    It is for the commands with fixed options: all but train, sweep, bench and selftest.
+    """
     argument = unknown[0]
     if options.command == "resume" and argument.startswith("--"):
         text = _changed(unknown, options.run, options.total_steps)
@@ -107,9 +111,9 @@ def _flags(options: argparse.Namespace) -> list[str]:
 
 
 def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> str:
-    """Return the error text for a run's options that `ppax resume` was given: how to train with them instead.
+    """Return the error text for options of a run that `ppax resume` was given: how to train with these options instead.
 
-    It is "" for arguments that are no options of the run. `run` is the directory of the run or sweep.
+    It is "" if the first argument is no option of the run. `run` is the directory of the run or sweep.
     """
     file = next((run / name for name in (RUN_FILE, SWEEP_FILE) if (run / name).is_file()), None)
     if file is None:
@@ -138,9 +142,9 @@ def flagged(option: str, value: str) -> str:
 
 @contextmanager
 def resumable(run_dir: Callable[[], Path]) -> Iterator[None]:
-    """Yield; a KeyboardInterrupt inside gets, as its text, the command that resumes the run.
+    """Return a context in which a KeyboardInterrupt gets the command that resumes the run as its text.
 
-    The text stays empty where `run_dir()`, the run directory, has no run file yet.
+    The text stays empty if `run_dir()`, the run directory, has no run file yet.
     """
     try:
         yield
@@ -173,16 +177,19 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def cluster_of(options: argparse.Namespace, base: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Return the table `[ray]` of a sweep: that of its run file, `base`, with the command's options; None if empty."""
+    """Return the table [ray] of a sweep, the settings of its Ray cluster; None if it is empty.
+
+    It is the table `base` of the run file, overridden by the options of the command.
+    """
     given = {name: getattr(options, option.path) for name, option in placing.OPTIONS.items()}
     table = dict(base or {}) | {name: value for name, value in given.items() if value is not None}
     return table or None
 
 
 def joined_words(arguments: list[str]) -> list[str]:
-    """Join the run's other processes if the arguments say so; return the arguments without the options for this.
+    """Connect this process to the run's other processes, if the arguments ask for it; return all other arguments.
 
-    Processes other than the leader (process 0) print errors only.
+    After that, processes other than the leader (process 0) print errors only.
     """
     if not arguments or arguments[0] not in JOINING or {"-h", "--help"} & set(arguments):
         return arguments

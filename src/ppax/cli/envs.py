@@ -31,7 +31,7 @@ def add_envs(parser: argparse.ArgumentParser) -> None:
 
 
 def run_envs(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Print the list of environments, or the description of the named one; return the same as data for JSON."""
+    """Print the list of environments, or the description of one that is named; return the same as data for JSON."""
     if options.name is not None:
         about = describe_env(options.name)
         there = {name: _shown(value) for name, value in about.items() if value not in ([], {}, "")}
@@ -91,7 +91,7 @@ def catalogue() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def without_output() -> Iterator[None]:
-    """Yield, with nothing printed inside: some suites report missing optional packages when they are imported."""
+    """Return a context in which nothing is printed; some suites report missing optional packages when imported."""
     nowhere = io.StringIO()
     with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         yield

@@ -98,7 +98,10 @@ WITHOUT_JAX = ("presets", "compare", "plot", "doctor")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command that `argv` gives, by default that of this process; return its exit code."""
+    """Run the command in `argv`, the words after `ppax`; return its exit code.
+
+    None stands for the command line of this process.
+    """
     given = sys.argv[1:] if argv is None else argv
     warnings.showwarning = lambda message, *_: print_line(f"warning: {message}", sys.stderr)
     try:

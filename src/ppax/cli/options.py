@@ -142,11 +142,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def parse_run(
     command: str, texts: Sequence[str], add: Adding | None = None, find: Callable[[str], Config] = config.find
 ) -> tuple[argparse.Namespace, Config]:
-    """Return the options of a command that trains or checks a run, and the run's complete configuration.
+    """Return the parsed options of a command that trains or checks a run, and the run's complete configuration.
 
     The command's target is an environment, a preset or a run file. `add` adds the options that only this command has,
-    `find` returns the configuration of the target. Settings that are not given come from a preset or from the defaults
-    for the kind of environment; `options.begun` is a line for the user that says from which, or "". Raises ConfigError
+    `find` returns the configuration of the target. Settings that are not given come from a preset, or from the defaults
+    for the kind of environment; the attribute `begun` of the options tells the user which, or is "". Raises ConfigError
     for unknown options and invalid values.
     """
     topic, arguments = split_help([one._replace(flag=dashed(one.flag)) for one in split_arguments(texts)])
@@ -222,7 +222,7 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
 def _add_options(
     parser: argparse.ArgumentParser, known: dict[str, Option], defaults: Config, topic: str | None
 ) -> None:
-    """Add all options of the run to the parser, of which the help shows only those of `topic`.
+    """Add all options of the run to the parser; only those that belong to `topic` are visible in its help.
 
     `known` are the options by path, and `defaults` has their default values. `topic` is the path of a part or option,
     "" for the usual options, or None without help.
@@ -290,9 +290,10 @@ def _purpose(cls: type) -> str:
 
 
 def _other_part(topic: str, option: Option, defaults: Config, command: str) -> str:
-    """Return a sentence with the command that shows the options of another part at the path `topic`; "" if none exists.
+    """Return a sentence with the command that shows the options of another part that the option at `topic` may choose.
 
-    A part is a swappable component, such as a loss; `option` is the option that chooses it.
+    A part is a swappable component, such as a loss; `option` is the option that chooses it. "" if there is no other
+    part.
     """
     chosen, flag = defaults[option.path], "--" + renamed_option(option.path, "_", "-")
     other = next((name for name in reversed(option.limits["choices"]) if name != chosen), None)
@@ -303,10 +304,10 @@ def _other_part(topic: str, option: Option, defaults: Config, command: str) -> s
 
 
 def add_option(group: Any, option: Option, default: Any, visible: bool = True, in_help: bool = False) -> None:
-    """Add an option of a run or of a part to the argument group `group`.
+    """Add an option of a run to the argument group `group` of argparse.
 
-    It is hidden from the help unless `visible`; with `in_help`, names that installed packages register for parts are
-    among its choices.
+    It is hidden from the help unless `visible`. With `in_help`, the names of parts that installed packages have
+    registered are among its choices.
     """
     flag = "--" + renamed_option(option.path, "_", "-")
     shown = " ".join(map(str, default)) if isinstance(default, list) else option.none if default is None else default

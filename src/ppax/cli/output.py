@@ -33,9 +33,9 @@ ENDLESS = (
 
 
 def say(options: argparse.Namespace, text: str, kept: str = "\n\t") -> None:
-    """Print a message for the reader to standard output, or with `--json` to standard error.
+    """Print a message to standard output, or to standard error if `--json` is given.
 
-    Control characters other than `kept` are removed.
+    Control characters other than those in `kept` are removed.
     """
     print_line(text, sys.stderr if options.json else sys.stdout, kept)
 
@@ -96,9 +96,10 @@ def report_run(options: argparse.Namespace, run: TrainedRun, settings: config.Ev
 
 @contextmanager
 def shown_evaluation(episodes: int, console: bool = True) -> Iterator[None]:
-    """Context of an evaluation of `episodes` episodes, whose progress is shown on standard error if `console` is True.
+    """Return a context in which an evaluation of `episodes` episodes shows its progress on standard error.
 
-    How many episodes have ended is known of environments on the host; others are played in one program.
+    Nothing is shown if `console` is False. Progress is counted for environments on the host only: in compiled
+    environments all episodes are played in one program.
     """
     if not console:
         yield
@@ -108,9 +109,9 @@ def shown_evaluation(episodes: int, console: bool = True) -> Iterator[None]:
 
 
 def _scores_in_training(run: TrainedRun) -> Iterator[str]:
-    """Yield lines with the last evaluation that was made during training and with the best value, if there are any.
+    """Yield lines of text with the last evaluation and the best value during training, if there are any.
 
-    They tell these numbers from that of the final evaluation, which has other episodes.
+    The lines say "in training", because the final evaluation has other episodes and another score.
     """
     if run.evaluations:
         last = run.evaluations[max(run.evaluations)]
@@ -148,7 +149,10 @@ def _means(evaluation: Evaluation, count: int, deterministic: bool) -> str:
 
 
 class RunDirs:
-    """Candidate run directories, to be tried one after the other; `latest` is the last one tried, at first `given`."""
+    """Iterator over candidate paths for a run directory, of which the run takes the first that is free.
+
+    `latest` is the last path that was tried, at first `given`.
+    """
 
     def __init__(self, paths: Iterable[Path], given: Path | None):
         self._paths, self.latest = paths, absolute(given or "")
@@ -160,7 +164,7 @@ class RunDirs:
 
 
 def new_run_dirs(run: config.Run) -> Iterator[Path]:
-    """Yield names for a new run directory without end: runs/ENV-DATE-TIME-seedN, then with -2, -3, ...
+    """Yield names for a new run directory: runs/ENV-DATE-TIME-seedN, then the same with -2, -3 and so on, endlessly.
 
     A run uses the first one that is free.
     """

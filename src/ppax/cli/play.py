@@ -99,7 +99,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Write the bundle of a policy or an MLflow model, or upload it to a hub; print formats and place, and return them.
+    """Write a policy as a bundle or an MLflow model, or upload it to a hub; print and return the formats and the place.
 
     Raises ConfigError for options that contradict each other.
     """
@@ -216,7 +216,7 @@ def _env_of(target: str) -> Env:
 
 
 def _sides(given: list[str] | None) -> Sides | None:
-    """Return the players of each side, by its name, from words such as "red=0,1"; None for no words.
+    """Return the players of each side of a game, by the side's name, from words such as "red=0,1"; None for no words.
 
     Raises ConfigError for an invalid word, and for a side that is given twice.
     """

@@ -107,7 +107,7 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
 
 
 def run_plot(options: argparse.Namespace, say: Any) -> dict[str, Any]:
-    """Draw learning curves of runs into a file and print its path; return the path for JSON."""
+    """Draw learning curves, or scores against an option, into a file and print its path; return the path for JSON."""
     settings = options.settings
     if options.names is not None:
         if len(options.names) != len(settings or ()):

@@ -1,4 +1,4 @@
-"""Commands `ppax score`, which measures scores as the learning suite does, and `ppax presets`, which lists presets."""
+"""Commands `ppax score`, which measures how well ppax learns an environment, and `ppax presets`, a list of presets."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run_score(options: argparse.Namespace, say: Callable[..., None]) -> tuple[di
 
 
 def run_presets(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
-    """Print the presets with their published scores; return the same for JSON, None for one that was not measured."""
+    """Print the presets with their published scores; return the same for JSON, None for a preset without a score."""
     listed = presets()
     rows = [("preset", "score", "steps", "time of a seed")]
     for name, one in listed.items():
@@ -75,7 +75,10 @@ def run_presets(options: argparse.Namespace, say: Callable[[str], None]) -> dict
 
 
 def score_line(target: str, preset: str | None) -> str:
-    """Return a line on the preset that a run begins from, else on its target's published score; "" without either."""
+    """Return a line with the published score of the preset from which a run begins; "" if nothing was published.
+
+    Without a preset, it is the score of the target, an environment, with its default settings.
+    """
     scores = scores_by_target()
     if preset is not None:
         return f"preset {preset}: {scores.get(preset) or NOT_MEASURED}"

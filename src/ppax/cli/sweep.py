@@ -1,4 +1,7 @@
-"""Command `ppax sweep`: many settings and seeds of a run; swept options have several values, or a distribution."""
+"""Command `ppax sweep`: train many settings and seeds of a run.
+
+Swept options are given several values, or a distribution to draw from.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +120,7 @@ def continue_sweep(options: argparse.Namespace) -> int:
 
 
 def split_swept(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[str, Any]]:
-    """Return the arguments that give one value, and by path the values or the distribution that other options give."""
+    """Return the arguments that give one value, and the swept options: their values or distribution, by dotted path."""
     rest: list[Argument] = []
     swept: dict[str, Any] = {}
     for argument in arguments:
@@ -133,10 +136,10 @@ def split_swept(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[str
 
 
 def split_search(arguments: Iterable[Argument]) -> tuple[list[Argument], list[Argument]]:
-    """Return the arguments that do not belong to the search, and those that do.
+    """Return the arguments without those of the hyperparameter search, and those of the search.
 
-    The latter are `--search PART`, `--search.NAME VALUE` and `--help search`. A search decides which runs of a sweep go
-    on.
+    The latter are `--search PART`, `--search.NAME VALUE` and `--help search`. A search decides which runs of a sweep
+    are continued.
     """
     rest: list[Argument] = []
     own: list[Argument] = []
@@ -152,9 +155,10 @@ def split_search(arguments: Iterable[Argument]) -> tuple[list[Argument], list[Ar
 
 
 def parse_search(arguments: list[Argument], base: Config) -> Config:
-    """Return the table `[search]`: that of the run file, `base`, with the values that the arguments give.
+    """Return the table `[search]`, the options of a hyperparameter search: `base`, overridden by the arguments.
 
-    A search other than that of `base` starts from its own defaults. Raises ConfigError for unknown options.
+    `base` is the table in the run file. If the arguments choose another search than `base`, its other options have
+    their defaults. Raises ConfigError for unknown options.
     """
     if not arguments:
         return base

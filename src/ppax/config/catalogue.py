@@ -187,7 +187,7 @@ AGENT = Choices("agent", {"ppo": PPO})  # the agent itself; by import path a sub
 
 
 class PartField(NamedTuple):
-    """Description of a dataclass field that holds parts (swappable frozen dataclasses): its form, and their classes."""
+    """Field of a dataclass that holds parts (swappable frozen dataclasses): in which form, and of which classes."""
 
     holds: str  # one of HOLDERS
     choices: Choices
@@ -206,18 +206,18 @@ def part_fields(cls: type) -> dict[str, PartField]:
 
 
 def choices_of(cls: type) -> dict[str, Choices]:
-    """Return, by field name, the classes that each field of `cls` that holds one part may have.
+    """Return the classes that may be chosen for each field of `cls` that holds a part, by the field's name.
 
-    A part is a swappable frozen dataclass; fields with several parts are left out.
+    A part is a swappable frozen dataclass; fields that hold several parts are left out.
     """
     return {name: field.choices for name, field in part_fields(cls).items() if field.holds == ONE}
 
 
 def fields_holding(*holders: str) -> set[str]:
-    """Return the names of all fields, of PPO and the parts of the catalogue, that hold parts in one of the given ways.
+    """Return the names of all fields, of PPO and the parts that come with ppax, that hold parts in certain forms.
 
-    A part is a swappable object, such as a loss. The ways are "slot" (one part), "slot_list" (a list), "slot_table"
-    (parts by key) and "slot_chain" (parts by name, in their order).
+    A part is a swappable object, such as a loss. The forms in `holders` are "slot" (one part), "slot_list" (a list),
+    "slot_table" (parts by key) and "slot_chain" (parts by name, in their order).
     """
     classes = (PPO, *(cls for kind in PARTS.values() for cls in kind.values()))
     return {name for cls in classes for name, field in part_fields(cls).items() if field.holds in holders}

@@ -1,4 +1,7 @@
-"""Construction of agent, environment and run settings from a configuration, and trust in files and servers it names."""
+"""Construction of agent, environment and run settings from a configuration.
+
+Also here: checks that the user trusts the files and servers which a configuration names.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +47,11 @@ CHECKSUM = "checksum"  # option beside a path: the sender of the configuration h
 
 
 def outside(config: Config) -> dict[str, Outside]:
-    """Return the files and addresses that a run's configuration would open or contact, by option, for the user's trust.
+    """Return the files and addresses that a run's configuration would open or contact, by the option that names each.
 
-    A local file whose checksum the configuration has is left out: the writer of the configuration knows its content
-    already, so that reading it gives nothing away. Raises Untrusted, before anything is imported, for names of code
-    that the user does not trust.
+    The user must trust them before the run starts. A local file whose checksum is in the configuration is left out,
+    because whoever wrote the checksum knows the file's content already, so that reading it gives nothing away. Raises
+    Untrusted, before anything is imported, for names of code that the user does not trust.
     """
     config = group_tables.with_inherited(config)
     return outside_values(dict(flatten(config)), options(config))
@@ -57,8 +60,8 @@ def outside(config: Config) -> dict[str, Outside]:
 def outside_values(values: Mapping[str, Any], known: Iterable[Option]) -> dict[str, Outside]:
     """Return those of `values` that are paths or addresses, by dotted path; `known` are the options of `values`.
 
-    Defaults and files with a checksum beside them are left out. Among parameters of the environment and arguments of
-    modules, every text that may name a file counts as a path.
+    Default values are left out, and files for which the configuration also gives a checksum. Among parameters of the
+    environment and arguments of modules, every text that may name a file counts as a path.
     """
     known = list(known)
     declared, tables = {one.path: one for one in known if "outside" in one.limits}, free_tables(known)
@@ -73,7 +76,10 @@ def outside_values(values: Mapping[str, Any], known: Iterable[Option]) -> dict[s
 
 
 def _identified(place: str, values: Mapping[str, Any]) -> bool:
-    """Return True if the value at `place`, among `values` by dotted path, is a local path with a checksum beside it."""
+    """Return whether the value at `place`, among `values` by dotted path, is a local path whose checksum is given too.
+
+    The checksum is the option `checksum` in the same table.
+    """
     checksum = f"{place.rpartition('.')[0]}.{CHECKSUM}"
     remote = any(imports.REMOTE.match(text) for _, text in _texts(values[place], place))
     return bool(values.get(checksum)) and not remote
@@ -82,7 +88,7 @@ def _identified(place: str, values: Mapping[str, Any]) -> bool:
 def require_asked_options(config: Config, *tables: str) -> None:
     """Raise Untrusted where a configuration names a path or address that the user does not trust.
 
-    With `tables`, only these top-level tables of it are looked at.
+    With `tables`, names of top-level tables, only these tables are checked.
     """
     chosen = {name: x for name, x in config.items() if name in tables} if tables else config
     imports.require_asked(outside(chosen))
@@ -117,9 +123,9 @@ class Built(NamedTuple):
 def build(config: Config, env: Env | None = None) -> Built:
     """Build the agent, the environment and the run settings that a configuration describes.
 
-    A given `env` replaces the configured environment: `env_params` and `schedule` of the configuration are set in it,
-    and the settings that `env` has itself, such as the number of environments, become those of the run. Raises
-    ConfigError for invalid options, Untrusted for code, files and servers that the user does not trust.
+    If `env` is given, it is used in place of the environment that the configuration names: it gets the configuration's
+    `env_params` and `schedule`, and its own settings, such as the number of environments, become those of the run.
+    Raises ConfigError for invalid options, Untrusted for code, files and servers that the user does not trust.
     """
     require_trusted_parts(config if env is None else config | {"env": ""})
     config = resolve(config)
@@ -134,8 +140,8 @@ def build(config: Config, env: Env | None = None) -> Built:
 def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
     """Build the agent of a configuration for the spaces, players and groups of `env`, an environment or a PolicySpec.
 
-    Players are the agents inside an environment. If `self_play` is on, groups of players train against their past
-    selves, and `env` must have `num_envs`.
+    Players are the agents inside an environment. If `self_play` is on, groups of players train against earlier versions
+    of their policies, and `env` must have `num_envs`.
     """
     config = resolve(config)
     require_asked_options(config, "agent", "groups")
@@ -144,7 +150,7 @@ def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
 
 
 def _agents(config: Config, env: Any, self_play: Pool) -> Agent:
-    """Build the agent of a resolved configuration for `env`; it contains one agent for each group of players, if any.
+    """Build the agent of a configuration with every option for `env`; with groups of players, one agent for each group.
 
     Players are the agents inside an environment.
     """
@@ -158,9 +164,9 @@ def _agents(config: Config, env: Any, self_play: Pool) -> Agent:
 
 
 def _require_no_objects(config: Config) -> None:
-    """Raise ConfigError if a configuration lists, at its key `objects`, Python objects that its file could not hold.
+    """Raise ConfigError if a run was made from Python objects that its run file could not hold.
 
-    Callbacks may be in this list, because a run works without them.
+    The option `objects` of the run file lists them. Callbacks may be in this list, because a run works without them.
     """
     places = [place for place in objects_of(config) if not place.startswith("callbacks")]
     if places:
@@ -179,9 +185,9 @@ def build_env(config: Config) -> Env:
 
 
 def configured(env: Env, config: Config) -> Env:
-    """Return `env`, which the user made, with `env_params` and `schedule` of the configuration.
+    """Return `env`, an environment object of the user, with `env_params` and `schedule` of the configuration set in it.
 
-    If `env` has a schedule already, that stays.
+    A schedule that `env` has already is not replaced.
     """
     require_asked_of_env(config)
     has = own_environment(env).get("env_params", {})
@@ -217,12 +223,12 @@ def settings(config: Config) -> Run:
 
 
 def _run(config: Config) -> Run:
-    """Build the run settings of a resolved configuration; its tables of agents and groups are ignored."""
+    """Build the run settings of a configuration that has every option; its tables of agents and groups are ignored."""
     return Run(**_arguments(Run, {name: x for name, x in config.items() if name not in NOT_OF_RUN}, None, ""))
 
 
 def build_part(choices: Choices, table: Config, path: str) -> Any:
-    """Build a part (a swappable object) that belongs to no run, such as the search of `[search]`, from its table.
+    """Build a part (a swappable object) outside a run's configuration, such as the search of a sweep, from its table.
 
     `path` is the name of the table, for error messages. Raises ConfigError for unknown options and invalid values.
     """
@@ -230,9 +236,9 @@ def build_part(choices: Choices, table: Config, path: str) -> Any:
 
 
 def _arguments(cls: type, config: Config, env: Any, path: str) -> dict[str, Any]:
-    """Return the constructor arguments of the part or section `cls` from its options `config`, nested parts built.
+    """Return the constructor arguments of `cls`, a class of parts or settings, from `config`, the table of its options.
 
-    `path` is the dotted path of these options, for error messages; "" for those of the run.
+    Nested parts are built. `path` is the dotted path of the table, for error messages; "" for the options of the run.
     """
     arguments: dict[str, Any] = {}
     fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -276,7 +282,10 @@ def _named(extension: Extension, name: str) -> Extension:
 
 
 def _part(choices: Choices, table: Config, env: Any, field: str) -> Any:
-    """Build one part (a swappable object) from its resolved table, whose path `field` is for error messages."""
+    """Build one part (a swappable object) from a table that has all its options.
+
+    `field` is the path of the table, for error messages.
+    """
     name = table["part"]
     cls = choices.find(name, f"{field}.part")
     arguments = _arguments(cls, {key: value for key, value in table.items() if key != "part"}, env, field)

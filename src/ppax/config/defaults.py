@@ -43,7 +43,7 @@ PARTS_FOR_ALL: Config = {"agent": {"schedule": {"part": "linear", "leaves": ["le
 
 
 class Kind(NamedTuple):
-    """Kind of an environment, which chooses a column of the table of default settings."""
+    """Kind of an environment, by which default settings are chosen: where it runs, its actions and observations."""
 
     where: str  # "compiled" or "host"
     control: str  # "discrete", "continuous" or "image"
@@ -147,10 +147,11 @@ class Completed(NamedTuple):
 
 
 def begun(given: Config) -> Config:
-    """Return the options of the preset of `given`, overridden by `given`, with the preset's name as option `preset`.
+    """Return `given` completed with the options of a preset; options in `given` have priority.
 
-    The preset is the one that `given` names, else the one that is called like its environment, if there is one;
-    None, and no options, where `given` has `preset = "none"`. Raises ConfigError for an unknown name in `given`.
+    The preset is the one that `given` names, else the one with the name of its environment, if there is one. The result
+    names it in the option `preset`. Without a preset, or with `preset = "none"`, only that option is added, as None.
+    Raises ConfigError for an unknown preset.
     """
     name = given.get(PRESET, _named_as(given.get("env")))
     if name is None or name == NONE:
@@ -165,9 +166,9 @@ def _named_as(env: object) -> str | None:
 def completed(given: Config, env: Env | None = None) -> Completed:
     """Return `given` completed with the settings of its preset, else the defaults for the kind of its environment.
 
-    `env` is that environment, if it is made already. Options in `given` have priority; a configuration that has every
-    option, as the file of a recorded run, is returned as it is. Raises ConfigError for an unknown preset or environment
-    or an invalid option, Untrusted for code that the user does not trust.
+    `env` is that environment, if it exists already. Options in `given` have priority; if it has every option, as the
+    file of a recorded run, it is returned unchanged. Raises ConfigError for an unknown preset or environment or an
+    invalid option, Untrusted for code that the user does not trust.
     """
     require_trusted_parts(given if env is None else {**given, "env": ""})
     whole = dict(flatten(resolve(given)))
@@ -184,18 +185,18 @@ def completed(given: Config, env: Env | None = None) -> Completed:
 
 
 class Recorded(NamedTuple):
-    """Settings with which a recorded run without further options would have begun, and where they come from."""
+    """Default settings that a recorded run started from, before its own options, and where these defaults come from."""
 
     config: Config  # by dotted path; options that it lacks have the defaults of their fields
     name: str  # of the preset, or of the kind of environment
 
 
 def recorded_defaults(recorded: Config, plain: Config) -> Recorded:
-    """Return the settings with which a recorded run began: those of its preset or its kind, or `plain` ones.
+    """Return the default settings that a recorded run started from: of its preset, or of the kind of its environment.
 
-    `recorded` has every option of the run, by dotted path, `plain` the defaults of their fields, which a run of objects
-    in Python has. No environment is made: the settings are those from which the fewest options of the run differ, for
-    one agent per environment.
+    `recorded` has every option of the run, `plain` the default of every option's field, by dotted path; runs made from
+    objects in Python start from these. Without a preset, the kind is guessed without making the environment: it is the
+    one from whose defaults the fewest of the run's options differ. One agent per environment is assumed.
     """
     name = recorded.get(PRESET)
     if isinstance(name, str) and name in presets():
@@ -234,7 +235,7 @@ def num_envs_for(given: Config, env: Env) -> int:
 
 
 def _other_length(given: Config) -> str:
-    """Return a warning that the preset was tuned for another number of steps than the run has; "" if it was not."""
+    """Return a warning if the run has another number of steps than its preset was tuned for; else ""."""
     tuned = preset(given[PRESET])["total_steps"]
     if given["total_steps"] == tuned:
         return ""
@@ -277,11 +278,12 @@ def kind_of(env: Env) -> Kind:
 
 
 def num_minibatches(config: Config, agents: int, rows: int, sizes: Sequence[tuple[str, int]] = ()) -> int:
-    """Return the number of minibatches such that each has about `rows` rows of the largest group of players.
+    """Return a number of minibatches with which a minibatch has about `rows` rows.
 
-    A player is one agent inside an environment, a row one step of one player in one environment. The number divides the
-    sequences in a rollout of each group. `agents` is the number of players in an environment, `sizes` are name and
-    number of players of each group, () without groups. `config` has options by dotted path.
+    With groups of players (agents inside an environment), this is a minibatch of the largest group. A row is one step
+    of one player in one environment. The number divides the number of sequences in a rollout, of every group. `agents`
+    is the number of players in an environment, `sizes` are name and number of players of each group, () without groups.
+    `config` has options by dotted path.
     """
     groups = dict(sizes) or {"": agents}
     lengths = {name: _sequence_length(config, name) for name in groups}

@@ -1,4 +1,4 @@
-"""Description of objects as a configuration: agents, parts, environments and settings as plain data."""
+"""Description of objects (agents, parts, environments and settings) as a configuration: plain data for a run file."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ def _path_of(function: Any, place: str) -> str:
 
 
 def _parts(field: PartField, value: Any, name: str, each: bool) -> Config:
-    """Return {`name`: what a field holds} as plain data; {} for an empty table of parts (swappable objects).
+    """Return the parts (swappable objects) in a field as plain data, a dict with the field's name as its key.
 
-    `value` is the part, or the parts, in the field.
+    `value` is what the field `name` holds, one part or several. The result is {} for an empty table of parts.
     """
     choices = field.choices
     if field.holds == ONE:
@@ -112,7 +112,7 @@ def _parts(field: PartField, value: Any, name: str, each: bool) -> Config:
 
 
 def describe_part(part: Any, choices: Choices) -> Config:
-    """Return the table of a part (a swappable object) that belongs to no run, such as a search.
+    """Return the table of a part (a swappable object) outside a run's configuration, such as the search of a sweep.
 
     `build_part` makes an equal part from it.
     """
@@ -167,13 +167,14 @@ def _number(value: Any) -> Any:
 
 
 def own_environment(env: Env) -> Config:
-    """Return the options `env` and `env_params` that name a user's environment by import path; {} where none can.
+    """Return the options `env` and `env_params` for a run file that name a user's environment by its import path.
 
-    A compiled environment must be a frozen dataclass, with or without `TimeLimit`, and around that `PartialView` and
-    `ActionFilter`; a built-in one inside of a `PartialView` is named as `make` names it. What
-    the options lack, such as an array in a field, is not noticed here, but by `run/python_objects.py`, which compares
-    the objects. Host environments must come from one class or function, or a `functools.partial` of one, with arguments
-    that are unchanged after they were written to a run file and read again.
+    {} if a run file cannot name it. A compiled environment must be an importable frozen dataclass; the wrappers
+    `TimeLimit`, `PartialView` and `ActionFilter`, in this order from the inside, become entries of `env_params`. A
+    built-in environment inside `PartialView` is named as in `make`. Fields that a run file cannot hold, such as an
+    array, are left out silently: `run/python_objects.py` finds them by comparing the objects. Environments on the host
+    must come from a class or function, or a `functools.partial` of one, with arguments that a run file can hold
+    unchanged.
     """
     if env.settings.by_name:
         return {}

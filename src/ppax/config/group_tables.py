@@ -38,7 +38,7 @@ def tables(config: Config) -> dict[str, Config]:
 
 
 def with_inherited(config: Config) -> Config:
-    """Return the configuration, with the options that groups inherit from the run added to the groups' tables."""
+    """Return the configuration with complete tables of groups: also with the options that they inherit from the run."""
     groups = {}
     for name, table in tables(config).items():
         groups[name] = {"agents": config.get("agents", SHARED)} | table
@@ -62,15 +62,18 @@ def _merged_agent(base: Any, own: Any) -> Any:
 
 
 def independent_tables(config: Config) -> set[str]:
-    """Return the path prefixes of tables with independent agents: "" for the run's, "groups.prey." for a group's."""
+    """Return the path prefixes of tables with agents = "independent": "" for the run's, "groups.prey." for a group's.
+
+    Then each player (agent inside the environment) has weights of its own.
+    """
     groups = {f"groups.{name}.": table for name, table in tables(config).items()}
     return {path for path, table in {"": config, **groups}.items() if table.get("agents") == INDEPENDENT}
 
 
 def own_options(name: str) -> list[Option]:
-    """Return the options `players` and `agents` of the table [groups.NAME], which are outside of its table `agent`.
+    """Return the options `players` and `agents` of the table [groups.NAME]; all others are in its table `agent`.
 
-    `name` is the name of the group. `players` are the agents inside the environment that are in it, `agents` says
+    `name` is the name of the group. `players` are the agents inside the environment that belong to it, `agents` says
     whether they share one agent's weights.
     """
     players = Option(
@@ -87,7 +90,7 @@ def own_options(name: str) -> list[Option]:
 
 
 def players_of(config: Config) -> dict[str, Any]:
-    """Return, by group, the indices or names of its players (agents in the environment), where its table has them."""
+    """Return the players (agents inside the environment) of each group whose table lists them, as indices or names."""
     given = {name: table.get("players") for name, table in tables(config).items()}
     return {name: players for name, players in given.items() if players is not None}
 
@@ -111,7 +114,7 @@ def checked_tables(config: Config, env_groups: Collection[str]) -> dict[str, Con
 
 
 def require_groups(config: Config) -> None:
-    """Raise ConfigError if the configuration of an environment without groups has self-play."""
+    """Raise ConfigError if self-play is on; called for environments without groups to play against each other."""
     if config["self_play"]["every"] is not None:
         raise ConfigError(
             f"self_play: {config['env']} has no groups that play against each other; list the agents of each group, "
@@ -120,11 +123,11 @@ def require_groups(config: Config) -> None:
 
 
 def _merged(base: Any, own: Any, cls: type | None) -> Any:
-    """Return the table `base` of a part of class `cls` (None: unknown), overridden by the table `own`.
+    """Return `base`, the table of a part of class `cls` (None: unknown), with its options overridden by those of `own`.
 
-    A part is a swappable object, such as a loss. A nested table of `own` that names another part than `base` has
-    replaces that part with all its options. Where a nested table has no key `part`, it means the default part in
-    `base`, and the same part as in `base` in `own`.
+    A part is a swappable object, such as a loss. If a nested table of `own` chooses another part than that of `base`,
+    it replaces the nested table of `base` as a whole; else the two are merged in the same way. A nested table that does
+    not say which part it is for is one of the default part (in `base`) or of the same part as in `base` (in `own`).
     """
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):
         return own
@@ -144,9 +147,9 @@ def _merged(base: Any, own: Any, cls: type | None) -> Any:
 
 
 def _merged_chain(base: Any, own: Any, choices: Choices) -> Any:
-    """Return `base`, tables of parts (swappable objects) by name, overridden by the tables `own`.
+    """Return `base`, a dict of the tables of parts (swappable objects) by name, overridden by those in `own`.
 
-    They are in the order of `own` if it names all parts of `base`, else in the order of `base`, new ones last.
+    The result has the order of `own` if `own` names all parts of `base`, else the order of `base`, with new parts last.
     """
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):
         return own

@@ -71,7 +71,10 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> Config:
 
 
 def to_toml(config: Config) -> str:
-    """Return a configuration as TOML text; None becomes "none", or the option's own word for it, such as "all"."""
+    """Return a configuration as TOML text.
+
+    None, which TOML lacks, becomes "none", or the word that the option has for it, such as "all".
+    """
     spelled = {path: _spelled_none(path) if value is None else value for path, value in flatten(config)}
     return tomli_w.dumps(unflatten(spelled))
 
@@ -119,7 +122,7 @@ def file_of(target: str) -> Path | None:
 
 
 def of_sweep(path: Path) -> str:
-    """Return the message that `path` is a sweep directory, not a run directory, and the commands for it; else ""."""
+    """Return an error text if `path` is the directory of a sweep rather than of a run: the commands for it; else ""."""
     if not (path / SWEEP_FILE).is_file():
         return ""
     return (
@@ -129,10 +132,10 @@ def of_sweep(path: Path) -> str:
 
 
 def find(target: str) -> Config:
-    """Return the configuration that `target` names, without defaults.
+    """Return the configuration that `target`, the first argument of a command, names, without default settings.
 
-    It is the content of a run file, given by its path or by its run directory; or just the name of a preset or an
-    environment, as option `preset` or `env`.
+    If it is the path of a run file or run directory, the content of that run file; if it is the name of an environment
+    or a preset, a configuration with only the option `env` or `preset`.
     """
     path = file_of(target)
     if path is not None:

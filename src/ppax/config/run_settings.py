@@ -58,7 +58,7 @@ class Log:
 
 @dataclasses.dataclass(frozen=True)
 class FilmSettings:
-    """Settings of films of the policy during training: one episode each, in an environment apart from training."""
+    """Settings for filming the policy during training: one episode each, played in a separate environment."""
 
     every: Interval | None = static(
         'iterations between films of one episode, or "50k steps", from the untrained policy on; each is made at a log '
@@ -106,8 +106,8 @@ class EvalSettings:
 class BestSettings:
     """Settings for saving the best policy of a run, by a metric of its log rows, besides the last policy.
 
-    `metric` may also be a function of a log row, a dict of numbers by name, that returns a number, and NaN for a row
-    that does not count. It must stand in a module, as the run file names it by its import path.
+    `metric` may also be a function that gets a log row, a dict of numbers by name, and returns a number; NaN means that
+    the row does not count. The function must be importable, because the run file has its import path.
     """
 
     # in Python also a function Row -> float
@@ -126,9 +126,9 @@ class BestSettings:
 
 @dataclasses.dataclass(frozen=True)
 class InitFrom:
-    """Settings of a warm start: a run begins with weights and statistics of another run.
+    """Settings of a warm start: the run begins with weights and statistics of another run, `run`.
 
-    The run keeps its own seed and environments.
+    Seed and environments are not taken from there.
     """
 
     # in Python also a Path, a TrainedRun or a TrainState (run/warm_start.py)
@@ -173,9 +173,9 @@ ARGUMENTS = {"best": BestSettings, "log": Log, "evaluation": EvalSettings, "film
 
 
 def chosen(**given: Any) -> dict[str, Any]:
-    """Return the settings that `fit` got as arguments `best`, `log`, `evaluation` and `film`, by field name of Run.
+    """Return the settings passed to `fit` as `best`, `log`, `evaluation` and `film`, by the names of `Run`'s fields.
 
-    An argument None gives the default settings; anything but settings of the right class raises ConfigError.
+    None is replaced by the default settings. Raises ConfigError for a value of another class than the settings class.
     """
     return {"eval" if name == "evaluation" else name: _chosen(name, value) for name, value in given.items()}
 
@@ -307,10 +307,10 @@ def in_iterations(run: Run, steps: int) -> Run:
 
 
 def part_in_iterations(part: Any, path: str, steps: int) -> Any:
-    """Return the settings `part` with every interval as a number of iterations; one has `steps` environment steps.
+    """Return the settings `part` with every interval as a number of iterations, each of `steps` environment steps.
 
-    "50k steps" becomes the nearest number, at least 1. `path` is the name of the settings' table, for the ConfigError
-    that a text that is no interval raises.
+    An interval such as "50k steps" becomes the nearest number of iterations, at least 1. Raises ConfigError for a text
+    that is no interval; `path` is the name of the settings' table for its message.
     """
     counts = {}
     for field in intervals_of(part):
@@ -321,12 +321,12 @@ def part_in_iterations(part: Any, path: str, steps: int) -> Any:
 
 
 def intervals_of(part: Any) -> list[str]:
-    """Return the names of those fields of a dataclass that are intervals: numbers of iterations between two events."""
+    """Return the names of the fields of a dataclass that are intervals, numbers of iterations such as `log.every`."""
     return [field.name for field in dataclasses.fields(part) if field.metadata.get("interval")]
 
 
 def require_within(run: Run, total: int) -> None:
-    """Raise ConfigError if an interval of `run` is longer than its `total` iterations, and so has no effect."""
+    """Raise ConfigError if an interval of `run` is longer than the run of `total` iterations, and so has no effect."""
     for table in INTERVALS:
         for field in intervals_of(getattr(run, table)):
             every = getattr(getattr(run, table), field)

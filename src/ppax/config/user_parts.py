@@ -1,4 +1,7 @@
-"""Parts that do not come with ppax: by import path, by a name that an installed package registers, or in optax."""
+"""Parts (swappable objects such as a loss) that do not come with ppax.
+
+They are named by import path, by a name that an installed package has registered, or as a function of optax.
+"""
 
 from __future__ import annotations
 
@@ -65,18 +68,18 @@ def _import_paths(config: Config) -> Iterator[tuple[str, str]]:
 def require_trusted_parts(config: Config, parts_only: bool = False) -> None:
     """Raise Untrusted, naming all packages at once, where a configuration names code that the user does not trust.
 
-    With `parts_only`, the options `env`, `stop` and `best.metric` are not looked at.
+    With `parts_only`, only the code of parts is checked, not the options `env`, `stop` and `best.metric`.
     """
     paths = import_paths(config)
     imports.require_trusted({place: paths[place] for place in paths if place.endswith(ENDS) or not parts_only})
 
 
 def plain(config: Config, of: Callable[[str], bool] = lambda place: True) -> Config:
-    """Return a configuration with default parts in place of those that it names by import path.
+    """Return a configuration with default parts in place of parts that it names by import path.
 
-    A part is a swappable object, such as a loss. `of` gets the dotted path of the option that names a part, and returns
-    True for those to replace, by default all. The parts' code is then not imported, which is enough to read a
-    configuration, or to act without parts that only learning needs.
+    A part is a swappable object, such as a loss. Code of the user's parts is then not imported: that is enough to read
+    options, or to act without parts that only learning needs. `of` gets the dotted path of an option that names a part,
+    and returns True if the part is to be replaced; by default all are.
     """
     places = [place for place in import_paths(config) if place.endswith(ENDS) and of(place)]
     lists = [path for path in LISTS if any(place.startswith(f"{path}.") for place in places)]
@@ -85,10 +88,11 @@ def plain(config: Config, of: Callable[[str], bool] = lambda place: True) -> Con
 
 
 def without_parts(values: Config, places: Iterable[str]) -> Config:
-    """Return `values`, by dotted path, without the options of the parts that the options `places` name.
+    """Return options without those that belong to certain parts (swappable objects, such as a loss).
 
-    A part is a swappable object; a place is such as "agent.loss.part". At "agent.part", which names a subclass of PPO,
-    only the options that PPO does not have are removed.
+    `values` are the options by dotted path, and `places` the options that choose these parts, such as
+    "agent.loss.part". For "agent.part", which chooses a subclass of PPO, only the options that PPO itself lacks are
+    removed.
     """
     slots = [place.removesuffix("part") for place in places]
     of_agents = [slot for slot in slots if AGENT.fullmatch(slot)]
@@ -164,9 +168,10 @@ def _checked(found: Any, kind: str, text: str) -> type:
 
 
 def require_tree(part: Any, kind: str, place: str) -> Any:
-    """Return `part` unchanged; ConfigError if it takes part in computations and its class is no pytree of JAX.
+    """Return `part` unchanged if it can be used in JAX computations as a pytree; else raise ConfigError.
 
-    `kind` is the kind of part, such as "loss", and `place` the option that names it, for the error message.
+    Kinds of parts that take part in no computation are not checked. `kind` is the kind of part, such as "loss", and
+    `place` the option that names it, for the error message.
     """
     if kind not in SETTINGS and jax.tree_util.all_leaves([part]):
         raise ConfigError(f"{place}: JAX cannot trace {part!r}: write its class with the decorator @part of ppax")

@@ -101,7 +101,7 @@ def _options_of_parts(held: PartField, field: dataclasses.Field[Any], config: Co
 
 
 def _no_parts(field: dataclasses.Field[Any], choices: Choices, path: str) -> Option:
-    """Return the option at `path` that stands for an empty list of parts; its limits name the parts it might have.
+    """Return an option for the empty list of parts at `path`; its limits name the parts that may be in the list.
 
     A part is a swappable object, such as a logger.
     """
@@ -178,7 +178,7 @@ def _list_options(field: dataclasses.Field[Any], choices: Choices, given: Any, p
 def _part_class(choices: Choices, option: Option, given: Any) -> type:
     """Return the class of the part (a swappable object) called `given`, which `option` names.
 
-    Raises WrongTable, which tells how to write a part of one's own, for an unknown name.
+    Raises WrongTable for an unknown name; its message also tells the user how to write a part.
     """
     try:
         return choices.find(check_value(option, given), option.path)
@@ -284,9 +284,9 @@ def _raise(problems: Sequence[str]) -> None:
 
 
 def other_parts(path: str, known: Mapping[str, Option]) -> list[str]:
-    """Return the names of other parts, possible in the same table, that have the option `path`; [] if none has it.
+    """Return the names of parts that could be chosen in the same table and have the option `path`; [] if none has.
 
-    A part is a swappable object, such as a loss; the option is unknown to the part that the table names.
+    It is for the error about an option that the chosen part lacks. A part is a swappable object, such as a loss.
     """
     table, _, name = path.rpartition(".")
     part = known.get(f"{table}.part")
@@ -310,9 +310,10 @@ def _is_table(path: str, known: Iterable[str]) -> bool:
 
 
 def resolve_part(choices: Choices, table: Config, path: str) -> Config:
-    """Return the table of one part that belongs to no run, with all its options: given values checked, and defaults.
+    """Return the table of a part outside a run's configuration with all its options: checked values, else defaults.
 
-    A part is a swappable object, such as a search. `path` is the dotted path of the table, for error messages.
+    A part is a swappable object, such as the search of a sweep. `path` is the dotted path of the table, for error
+    messages.
     """
     require_trusted_parts({path: table}, parts_only=True)
     known = {option.path: option for option in part_options(choices, table, path)}
@@ -325,10 +326,10 @@ def resolve_part(choices: Choices, table: Config, path: str) -> Config:
 
 
 def overridden(base: Config, changes: Config) -> Config:
-    """Return `base` with the values of `changes`; where these name another part, the former part's options are removed.
+    """Return `base` with the values of `changes`; if one chooses another part, the replaced part's options are removed.
 
-    A part is a swappable object, such as a loss. If they name an agent of another class, options that all agents have
-    are kept.
+    A part is a swappable object, such as a loss. If `changes` choose an agent of another class, the options that all
+    agents have are not removed.
     """
     flat, own = dict(flatten(base)), dict(flatten(changes))
     parts = {option.path: option.default for option in options(base) if option.path.endswith(".part")}
@@ -348,7 +349,7 @@ def objects_of(config: Config) -> list[str]:
 
 
 def is_free(path: str, tables: tuple[str, ...] = ()) -> bool:
-    """Return whether the option `path` is in a table with free names, which is checked where it is used and not here.
+    """Return whether the option `path` is in a table whose keys the user names, so that it is not checked here.
 
     Parameters of the environment are such options, and so are those in `tables`, the result of
     `core.options.free_tables`.

@@ -13,7 +13,7 @@ PATIENCE = 120.0  # seconds that the end of a run waits for rows and files not y
 
 
 class Background:
-    """Logger whose work is done in a thread: it opens, feeds and closes another logger.
+    """Logger that hands all rows and files to another logger, which works in a thread of its own.
 
     An exception of the other logger is raised once, by the next call of a method of this one.
     """
@@ -29,17 +29,17 @@ class Background:
         self._thread.start()
 
     def log(self, row: Row) -> None:
-        """Hand one row to the thread, which logs it later; TimeoutError where WAITING rows or files wait already."""
+        """Put one row into the queue of the thread, which logs it later; TimeoutError if the queue is full."""
         self._put(row)
 
     def store(self, artifact: Artifact) -> None:
-        """Hand files to the thread, which stores them later: they must stay where they are until the run ends."""
+        """Put files into the queue of the thread, which stores them later; they must not move until the run ends."""
         self._put(artifact)
 
     def close(self) -> None:
         """Wait until everything is logged and the thread has ended.
 
-        Raises TimeoutError if something is left after `patience` seconds, an argument of the constructor.
+        Raises TimeoutError if that takes longer than `patience` seconds, an argument of the constructor.
         """
         if self._removed:
             return

@@ -28,8 +28,9 @@ class Console:
     def __init__(self, total_iterations: int, stream: TextIO | None = None, steps: int | None = None):
         """Show "compiling ..." on `stream`, by default standard error; the run has `total_iterations` iterations.
 
-        `steps` are the steps of an iteration, autoreset steps included, which are then counted as `total_steps` counts
-        them; None: `env_steps` of the row is shown.
+        `steps` is the number of steps of an iteration, from which the number of steps so far is shown, as `total_steps`
+        counts them: with the steps in which an environment only resets. If it is None, the rows' `env_steps`, without
+        them, are shown.
         """
         self._total, self._stream, self._steps = total_iterations, stream, steps
         self._progress: Progress | None = None
@@ -47,21 +48,22 @@ class Console:
         self._progress.start()
 
     def begin(self, done: int) -> None:
-        """Start the progress line at `done` iterations, when compilation is over."""
+        """Start the progress line when compilation is over; `done` iterations of the run are done already."""
         if self._progress is not None:
             self._progress.reset(self._task, completed=done, texts=["first iterations"], since=time.monotonic())
 
     def note(self, text: str) -> None:
-        """Show a text in place of the newest row, on a terminal with the time since then."""
+        """Show a message on what the run is doing now, in place of the newest row; on a terminal with a clock."""
         if self._progress is not None:
             self._progress.update(self._task, texts=[text], since=time.monotonic())
         else:
             write_line(text, self._stream)
 
     def log(self, row: Row) -> None:
-        """Show one row with the returns of the latest evaluation and of the latest episodes.
+        """Show one row, with the return of the latest evaluation and of the latest episodes.
 
-        Without a terminal this is a line, at most every PLAIN_SECONDS; rows between two lines are not shown.
+        On a terminal it replaces the row before. Elsewhere a line is written at most every PLAIN_SECONDS seconds, and
+        rows in between are not shown.
         """
         evaluated = row.get("eval_return", math.nan)
         self._evaluated = self._evaluated if math.isnan(evaluated) else evaluated
@@ -88,23 +90,24 @@ class Console:
 
 
 def write_line(line: str, stream: TextIO | None) -> None:
-    """Write a whole line at once to `stream`, by default standard error: lines of other threads do not mix with it."""
+    """Write a line to `stream`, by default standard error, in one call, so that lines of several threads do not mix."""
     stream = stream or sys.stderr
     stream.write(f"{line}\n")
     stream.flush()
 
 
 def appends_lines(stream: TextIO | None) -> bool:
-    """Return whether `stream`, by default standard error, is no terminal, or one that can only append lines."""
+    """Return whether lines on `stream` (None: standard error) cannot be overwritten, as in a file or dumb terminal."""
     return not (stream or sys.stderr).isatty() or os.environ.get("TERM", "").lower() in NO_DISPLAY
 
 
 def row_texts(row: Row, earlier: float = math.nan, done: int | None = None) -> list[str]:
-    """Return a row in words, the most important first: episode return, evaluation, steps and speed.
+    """Return texts for a log row, the most important first: episode return, evaluation, steps and speed.
 
-    Where no episode ended, `earlier`, the return of the latest row with one, is shown and marked as earlier; where that
-    is NaN, the mean reward of a step stands for the return. The row before training (iteration 0) is "untrained
-    policy". `done` are the steps so far, autoreset steps included; None: `env_steps` of the row is shown.
+    If no episode ended in the row, the return is `earlier`, that of the latest row with one, marked as earlier; if that
+    is NaN, the mean reward of a step is shown. The row before training (iteration 0) is called "untrained policy".
+    `done` is the number of steps so far, with the steps in which an environment only resets; if None, the row's
+    `env_steps`.
     """
     value, evaluated = row["episode_return"], row.get("eval_return", math.nan)
     evaluation = [] if math.isnan(evaluated) else [f"evaluation {evaluated:.1f}"]

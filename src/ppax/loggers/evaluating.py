@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 class EvaluationLine:
-    """Progress of an evaluation of `episodes` episodes on `stream`, by default standard error; a context manager.
+    """Context manager that shows the progress of an evaluation of `episodes` episodes on `stream`.
 
-    It is called with the episodes that have ended and the steps so far. Without a terminal it writes a line when it
-    begins, and others after 5, 10, 20, ... seconds.
+    `stream` None is standard error. The object is called with the number of episodes that have ended and of steps so
+    far. On a terminal it shows a live line; elsewhere a line is written when it begins, and others after 5, 10, 20, ...
+    seconds.
     """
 
     def __init__(self, episodes: int, stream: TextIO | None = None):

@@ -1,6 +1,6 @@
-"""File loggers, JSON Lines and CSV: one row per chunk of iterations; always on in a run directory.
+"""File loggers, JSON Lines and CSV, which write every log row of a run to its run directory.
 
-A resumed run continues from its checkpoint: later rows, written by a process that was killed, are removed first, so the
+When a run is resumed from a checkpoint, rows that were written after that checkpoint are removed first, so that the
 files equal those of an uninterrupted run.
 """
 
@@ -40,7 +40,10 @@ def finite(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Lines:
-    """Append-only text file of whole lines; while writes fail, lines are buffered in memory and written later."""
+    """Append-only text file of whole lines.
+
+    While writes fail, as on a full disk, lines are buffered in memory and written later; too many lose the oldest ones.
+    """
 
     def __init__(self, path: Path):
         """Open `path`, a regular file, for appending."""
@@ -50,7 +53,7 @@ class Lines:
         self._disk = Backoff(math.inf)
 
     def add(self, text: str) -> None:
-        """Write `text`, one or more whole lines, after those that are buffered; on a failing disk it is buffered."""
+        """Write `text`, one or more whole lines, after those that are buffered; if writing fails, buffer it too."""
         self.empty = False
         self._waiting.append(text)
         if self._disk.due:
@@ -95,7 +98,7 @@ class JsonLines:
     """Logger of `metrics.jsonl`: one JSON object per row."""
 
     def __init__(self, path: Path, keep_until: int = 0):
-        """Open `path` for appending, after removing the rows of iterations later than `keep_until`."""
+        """Open `path` for appending; its rows of iterations later than `keep_until` are removed before."""
         rewind(path, lambda line, _: (row_of(line) or BEYOND).get("iteration", math.inf) <= keep_until)
         self._lines = Lines(path)
 
@@ -112,7 +115,7 @@ class Csv:
     """Logger of `metrics.csv`: rows as a table. The first row determines the columns, also after a resume."""
 
     def __init__(self, path: Path, keep_until: int = 0):
-        """Open `path` for appending, after removing the rows of iterations later than `keep_until`."""
+        """Open `path` for appending; its rows of iterations later than `keep_until` are removed before."""
         rewind(path, lambda line, number: number == 0 or int(line.split(",")[0]) <= keep_until, header=True)
         self._lines = Lines(path)
         self._columns: list[str] | None = None if self._lines.empty else header_of(path)
@@ -166,7 +169,10 @@ def header_of(path: Path) -> list[str] | None:
 
 
 def row_of(line: str) -> Row | None:
-    """Return one line of `metrics.jsonl` as numbers by name, None for null; None if the line is not a row."""
+    """Return a line of `metrics.jsonl` as a dict of numbers by name, in which null becomes None.
+
+    The result is None if the line is not a valid row.
+    """
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):  # truncated by a kill, or not written by ppax
@@ -191,7 +197,7 @@ def rows_until(path: Path, iteration: int) -> Iterator[Row]:
 def thinned(rows: Iterable[Row]) -> list[Row]:
     """Return the rows as a list small enough for memory: at most NUMBERS numbers, of the first METRICS metrics.
 
-    If there are more numbers, every second row is kept, or every fourth and so on, and always the last row.
+    If there are more numbers, only every second, fourth, eighth, ... row is in the list, and always the last one.
     """
     names: dict[str, str] = {}
     kept: list[Row] = []

@@ -34,7 +34,7 @@ OPENING = threading.Lock()  # members of a sweep open their runs at the same tim
 class MLflow:
     """Logger part, for the option `log.to`, that logs a run as an MLflow run in an experiment.
 
-    The experiment is one of an MLflow server or of a database.
+    The experiment belongs to an MLflow server or to a database file.
     """
 
     stores: ClassVar[tuple[str, ...]] = ("policy", "film")
@@ -51,8 +51,8 @@ class MLflow:
     def require(self, run_dir: object) -> None:
         """Raise ImportError, which names the extra to install, if MLflow or psutil is missing; `run_dir` is not read.
 
-        Raises ConfigError if MLflow would use a database in the working directory, and that directory may be a
-        stranger's: the database says where artefacts are written. psutil is needed for system metrics only.
+        psutil is needed for system metrics only. Raises ConfigError if MLflow would use the database in a working
+        directory that a stranger may have prepared: the database determines where artefacts are written.
         """
         for name in ("mlflow", "psutil") if self.system_metrics else ("mlflow",):
             if importlib.util.find_spec(name) is None:
@@ -65,7 +65,10 @@ class MLflow:
             )
 
     def open(self, run: LoggedRun) -> Background:
-        """Return a logger for `run`, which works in a thread: in a new MLflow run, or in that of a resumed run."""
+        """Return a logger for `run`, which works in a thread of its own and writes to a new MLflow run.
+
+        If `run` is resumed, it writes to the MLflow run from before.
+        """
         return Background(lambda: MLflowRun(self, run))
 
 
@@ -83,7 +86,10 @@ class MLflowRun:
         self._monitor = self._monitored(part, run) if part.system_metrics else None
 
     def log(self, row: Row) -> None:
-        """Log the finite numbers of one row, unless it was logged before the run was killed: MLflow would keep both."""
+        """Log the finite numbers of one row; nothing if the row was logged before the run was killed and resumed.
+
+        MLflow would have the row twice.
+        """
         from mlflow.entities import Metric
 
         if row["iteration"] <= self._last:
@@ -169,7 +175,10 @@ class MLflowRun:
         return str(experiment.experiment_id)
 
     def _log_options(self, run: LoggedRun) -> None:
-        """Log the run file, and as parameters the options that are not logged yet, as MLflow refuses a change."""
+        """Log the run file, and the options of the run as MLflow parameters, without those that are logged already.
+
+        MLflow refuses to change a parameter.
+        """
         from mlflow.entities import Param
 
         known = self._client.get_run(self._id).data.params
@@ -193,6 +202,6 @@ class MLflowRun:
 
 
 def recorded_id(run_dir: Path) -> str:
-    """Return the id of the MLflow run that is recorded in a run directory; "" where there is none, or no valid one."""
+    """Return the id of the MLflow run that is recorded in a run directory; "" if there is no valid one."""
     run_id = untrusted.read_table(run_dir / RECORD, RECORD_LIMIT).get("run_id")
     return run_id if isinstance(run_id, str) and RUN_ID.fullmatch(run_id) else ""

@@ -41,7 +41,10 @@ class TensorBoard:
             )
 
     def open(self, run: LoggedRun) -> EventFiles:
-        """Return the logger of the event files of `run`; after a resume, events beyond its steps are superseded."""
+        """Return a logger that writes the event files of `run`.
+
+        If `run` is resumed, TensorBoard no longer shows events of steps after the checkpoint from which it continues.
+        """
         assert run.path is not None
         purge_from = run.env_steps + 1 if run.iteration else None
         return EventFiles(run.path / "tensorboard", purge_from, run)
@@ -51,10 +54,9 @@ class EventFiles:
     """Logger that writes TensorBoard event files: scalars over env-steps, and the options of the run."""
 
     def __init__(self, directory: Path, purge_from: int | None = None, run: LoggedRun | None = None):
-        """Create an event file in `directory`.
+        """Create an event file in `directory`, and write the options of `run` to it, if it is given.
 
-        Events in earlier files from `purge_from` env-steps on are superseded: TensorBoard does not show them. The
-        options of `run` are written, if it is given.
+        TensorBoard no longer shows events in older files from the environment step `purge_from` on.
         """
         self._writer = require_tensorboard().SummaryWriter(str(directory), purge_step=purge_from)
         if run is not None:

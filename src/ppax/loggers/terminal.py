@@ -21,7 +21,7 @@ class RaisingConsole(RichConsole):
     """Console of Rich that raises an exception at a broken pipe, where Rich would exit the program."""
 
     def on_broken_pipe(self) -> None:
-        """Raise BrokenPipeError, at which the run goes on without its console logger."""
+        """Raise BrokenPipeError, so that the run goes on without its console logger."""
         self.quiet = True
         raise BrokenPipeError
 
@@ -46,7 +46,7 @@ class WholeLine(ProgressColumn):
 
 
 class WaitingLine(ProgressColumn):
-    """Column of Rich that is a whole line of something without a known end: its text, and the time since it began."""
+    """Column of Rich that shows a task of unknown duration as a whole line: its text, and the time since it began."""
 
     def __init__(self, console: RichConsole):
         super().__init__(Column(no_wrap=True))
@@ -69,7 +69,7 @@ def progress_line(console: RichConsole) -> Progress:
 
 
 def waiting_line(console: RichConsole) -> Progress:
-    """Return the live line of something without a known end on `console`, not yet started; it disappears at its end."""
+    """Return a live line on `console` for a task of unknown duration, not yet started; it disappears when stopped."""
     return Progress(WaitingLine(console), console=console, transient=True)
 
 

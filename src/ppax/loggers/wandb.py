@@ -42,8 +42,8 @@ class WandB:
     def require(self, run_dir: object) -> None:
         """Raise ImportError, which names the extra to install, if wandb is missing; `run_dir` is not read.
 
-        Raises ConfigError if the working directory has a settings file of wandb and may be a stranger's: the file names
-        the server, which gets the user's key.
+        Raises ConfigError if wandb would read a settings file in a working directory that a stranger may have prepared:
+        the file names the server, which receives the user's key.
         """
         if importlib.util.find_spec("wandb") is None:
             raise ImportError('log.to: part "wandb" needs wandb: pip install "ppax[wandb]"')
@@ -61,7 +61,10 @@ class WandB:
 
 
 class WandBRun:
-    """Logger of one run of Weights & Biases. It has the id of ppax's run, under which a resumed run continues it."""
+    """Logger of one run of Weights & Biases.
+
+    That run has the same id as the run of ppax, by which a resumed run continues it.
+    """
 
     def __init__(self, part: WandB, run: LoggedRun):
         import wandb
@@ -93,7 +96,7 @@ class WandBRun:
         )
 
     def log(self, row: Row) -> None:
-        """Log the finite numbers of one row at its number of environment steps."""
+        """Log the finite numbers of one row, with the row's environment steps as the step of Weights & Biases."""
         numbers = {name: value for name, value in row.items() if name != "env_steps" and math.isfinite(value)}
         self._run.log(numbers, step=row["env_steps"])
 

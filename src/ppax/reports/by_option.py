@@ -1,4 +1,4 @@
-"""Settings ordered by one option: score against its values, and differences between its values as methods."""
+"""Effect of one option on the score: the score over the option's values, and differences between two of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ppax.run.records import Record
 
 
 class Point(NamedTuple):
-    """Scores of the seeds of one setting at a value of an option, with their IQM and its 95 % bootstrap interval."""
+    """Scores at one value of an option, one for each seed, with their IQM and its 95 % bootstrap interval."""
 
     value: Any
     scores: list[float]  # one for each seed; NaN for a seed without a score
@@ -37,7 +37,7 @@ class Point(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Scores over the values of one option, in order, of settings on one environment that are else equal."""
+    """Scores as a function of one option, at equal environment and other options: a point for each value, in order."""
 
     env: str
     label: str  # other options that set it apart, and what its scores measure where that differs; "" if it is alone
@@ -46,10 +46,11 @@ class Series(NamedTuple):
 
 
 def option_path(name: str, records: Sequence[Record]) -> str:
-    """Return the dotted path of an option of runs by a name: the path, or its last words, `_` or `-` between words.
+    """Return the dotted path of the option called `name`: its path, or the last words of it, with `_` or `-`.
 
-    For a part (an option that ends in `.part`) it may be the name of the table. Of several options of that name the one
-    that differs between the runs is meant. Raises ConfigError, with the nearest option, for any other name.
+    An option that chooses a part, such as "agent.loss.part", may also be named without ".part". If several options have
+    this name, the one that differs between the runs is returned. Raises ConfigError, which tells the nearest option,
+    for an unknown or ambiguous name.
     """
     differ = [path for path in setting_differences(records) if matters(path)]
     known = list(dict.fromkeys([*differ, *(path for record in records for path in record.config if matters(path))]))
@@ -70,15 +71,16 @@ def option_path(name: str, records: Sequence[Record]) -> str:
 
 
 def ordered(values: Sequence[Any]) -> list[Any]:
-    """Return different values of an option in order: numbers by size, others in the order given."""
+    """Return the values without repetitions: sorted if all are numbers, else in the order of their first occurrence."""
     different = list({repr(value): value for value in values}.values())
     return sorted(different) if all(type(value) in (int, float) for value in different) else different
 
 
 def series_of(settings: Sequence[Setting], path: str) -> list[Series]:
-    """Return the scores over the values of the option `path`, a series for each combination of all other options.
+    """Return the scores as a function of the option `path`: one series per combination of all other options.
 
-    Settings without the option are left out. Series are in the order of the options' values on each environment.
+    A setting is a group of runs that differ by their seed only. Settings without the option are left out, and scores of
+    different measurements are in different series. The result is sorted by environment, then by the series' label.
     """
     found = []
     for env, own in by_env([one for one in settings if path in one.records[0].config]).items():
@@ -97,7 +99,7 @@ def series_of(settings: Sequence[Setting], path: str) -> list[Series]:
 
 
 def natural_order(label: str) -> list[tuple[bool, float, str]]:
-    """Return a key that sorts labels with numbers by the numbers' size."""
+    """Return a key for sorting labels in which numbers are compared as numbers: "x = 2" comes before "x = 10"."""
     words = label.replace(",", " ").split()
     return [(True, float(word), "") if _is_number(word) else (False, 0.0, word) for word in words]
 
@@ -138,12 +140,13 @@ def _without(table: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
 
 
 def differences_by(settings: Sequence[Setting], path: str, baseline: str | None = None) -> list[Against]:
-    """Return differences between the values of the option `path`, the methods.
+    """Return the differences in score between the values of the option `path`; each value is called a method here.
 
-    There is one for each combination of the other options in which both methods have a setting and comparable scores,
-    and a last one, between the best settings of the two methods. Each other method is compared with the value
-    `baseline` (as text); None: the method with the best setting with each other one. Options of a method's part which
-    another method lacks belong to the method. Raises ConfigError for one value alone, or an unknown `baseline`.
+    Two methods are compared at each combination of the other options for which runs of both exist with comparable
+    scores, and once more by the best setting of each. One method of each pair is the value `baseline` (as text); if it
+    is None, it is the method with the best setting on that environment. If a method is a part with options that the
+    other one lacks, these options need not be equal. Raises ConfigError if the option has only one value, and for an
+    unknown `baseline`.
     """
     methods = ordered([one.records[0].config.get(path, MISSING) for one in settings])
     texts = {value_text(value): value for value in methods}
@@ -168,7 +171,11 @@ def differences_by(settings: Sequence[Setting], path: str, baseline: str | None 
 
 
 def _between(env: str, settings: Sequence[Setting], path: str, first: Any, other: Any) -> list[Against]:
-    """Return the differences of the method `first` from the method `other`, values of the option `path`."""
+    """Return the differences in score of the runs in which option `path` is `first` from those in which it is `other`.
+
+    There is one for each pair of settings that are equal in all other options, and one for the best setting of each
+    value.
+    """
     sides = [[one for one in settings if one.records[0].config.get(path, MISSING) == value] for value in (first, other)]
     rows = setting_differences([one.records[0] for side in sides for one in side])
     table = f"{path.removesuffix('part')}" if path.endswith(".part") else "\0"
@@ -201,7 +208,7 @@ def _between(env: str, settings: Sequence[Setting], path: str, first: Any, other
 
 
 def _common_label(one: Setting, pairs: Sequence[tuple[Setting, Setting]], labels: Sequence[str]) -> str:
-    """Return the label of the pair to which a setting belongs."""
+    """Return the label, from `labels`, of the pair whose first setting is `one`; without such a pair, that of `one`."""
     return next((label for (first, _), label in zip(pairs, labels, strict=True) if first is one), one.label)
 
 
@@ -210,7 +217,11 @@ def _whole_label(one: Setting, two: Setting) -> str:
 
 
 def _difference(env: str, one: Setting, two: Setting, label: str, than: str, at: str) -> Against:
-    """Return the difference of two settings; seeds are paired where both have the same ones."""
+    """Return the difference in score of setting `one` from setting `two`.
+
+    Seeds are compared in pairs if both settings have the same ones. `label` and `than` name the two, and `at` says in
+    which other options they are equal.
+    """
     by_seed = [{value_text(record.config.get(SEED)): record for record in setting.records} for setting in (one, two)]
     paired = by_seed[0].keys() == by_seed[1].keys() and len(by_seed[0]) == len(one.records) == len(two.records)
     scores, others = one.scores, two.scores

@@ -1,4 +1,4 @@
-"""Charts of curves as SVG: one picture for pages and notebooks, light and dark, without a plotting library."""
+"""Line charts as SVG, made without a plotting library; readable on light and on dark pages."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ VOID = ("img", "meta")  # elements without content
 
 
 class Markup(str):
-    """Text that is markup already, and is not escaped again."""
+    """String that is HTML or SVG markup already, so that `escaped` does not escape it again."""
 
     __slots__ = ()
 
 
 def escaped(content: object) -> Markup:
-    """Return content as markup: text is escaped, and markup stays as it is."""
+    """Return `content` as markup: a Markup unchanged, anything else as text with its special characters escaped."""
     return content if isinstance(content, Markup) else Markup(html.escape(printable(str(content), "\n")))
 
 
@@ -41,7 +41,7 @@ def element(name: str, /, *content: object, **attributes: object) -> Markup:
 
 
 def joined(content: Iterable[object]) -> Markup:
-    """Return several contents as markup, one after the other, text escaped."""
+    """Return the contents as one piece of markup, one after the other; those that are plain text are escaped."""
     return Markup("".join(map(escaped, content)))
 
 
@@ -112,7 +112,10 @@ class Frame(NamedTuple):
 
 
 def chart(lines: Sequence[Line], width: int, height: int, name: str, band: Band = NO_BAND) -> Markup:
-    """Return a chart, as SVG, of at least one curve with points; `name` describes it to readers who do not see it."""
+    """Return a line chart as SVG; at least one line must have points.
+
+    `name` describes the chart to screen readers, `width` and `height` are in pixels.
+    """
     low, high = value_range(lines, band)
     ticks = nice_ticks(low, high, max(3, height // 38))
     labels = tick_labels(ticks)
@@ -140,7 +143,7 @@ def swatch(place: int) -> Markup:
 
 
 def value_range(lines: Sequence[Line], band: Band) -> tuple[float, float]:
-    """Return the lowest and highest value of the vertical axis: those of lines and `band`, with some room beyond."""
+    """Return the lowest and highest value of the vertical axis: somewhat beyond those of the lines and of `band`."""
     values = [*(x for line in lines for x in (line.curve.low.min(), line.curve.high.max())), *band.shown]
     low, high = float(min(values)), float(max(values))
     if high - low <= 1e-9 * max(abs(low), abs(high)):  # constant
@@ -185,7 +188,7 @@ def _axes(frame: Frame, ticks: Sequence[float], labels: Sequence[str]) -> Iterat
 def _step_axis(frame: Frame) -> Iterator[Markup]:
     """Yield ticks and labels of a chart's horizontal axis, environment steps.
 
-    The last label has the unit "steps", and labels that it would cover are left out.
+    The last label has the unit "steps"; labels that would overlap with it are left out.
     """
     places = nice_ticks(0.0, frame.steps, min(6, max(2, round((frame.right - frame.left) / 55))))
     free = frame.right + 2 * GLYPH  # left edge of the label to the right

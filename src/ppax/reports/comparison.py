@@ -1,4 +1,4 @@
-"""Comparison of runs: as tables for the terminal, best first, as plain data, and as one long table of all log rows."""
+"""Comparison of runs, best first: tables for the terminal, plain data, and one long table of all log rows."""
 
 from __future__ import annotations
 
@@ -62,9 +62,10 @@ class Ranked(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Options in which runs differ, and results, one entry per run.
+    """Comparison of runs: the options in which they differ, and their results.
 
-    Runs are in order of environments, on each the best first.
+    The lists `runs` and `ends`, and those in `options` and `results`, have one entry per run: sorted by environment,
+    and on each environment from the best run to the worst.
     """
 
     runs: list[str]
@@ -78,7 +79,7 @@ class Comparison(NamedTuple):
     score: str = FINAL_RETURN  # what ranks: the final return, or the mean return over training
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as plain data, one table per run and per setting; None for unknown numbers."""
+        """Return the comparison as data for JSON, with a dict per run and one per setting; unknown numbers are None."""
         return {
             "settings": [
                 {"env": one.env, "setting": one.label, "iqm": _finite(one.standing.iqm)}
@@ -110,9 +111,10 @@ class Comparison(NamedTuple):
     def table(self, width: int | None = None) -> str:
         """Return the comparison as text: a table with a row per run, the best first.
 
-        A table of settings comes before it if there are several and one has more than one run, or their scores cannot
-        be compared: then one table for each kind of scores. A setting is runs that differ by their seed alone. A table
-        of the differences from the best setting follows, and last the notes. Where lines would be longer than `width`
+        A setting is a group of runs that differ by their seed only. If there are several settings, and one has several
+        runs, a table of the settings comes first. If scores cannot be compared, as returns of final evaluations with
+        returns of training, there is one such table for each group of comparable scores. Then come a table of the
+        differences from the best setting, the table of runs, and the notes. Where lines would be longer than `width`
         characters (None: any length), a table continues in further blocks of columns.
         """
         names = short_names(list(self.options))
@@ -129,9 +131,10 @@ class Comparison(NamedTuple):
         return "\n\n".join([*before, *tables, *(_wrapped(note, width) for note in self.notes)])
 
     def settings_table(self, form: str = TEXT, width: int | None = None) -> str:
-        """Return the table with a row per setting alone, in the form "text", "markdown", "latex" (booktabs) or "csv".
+        """Return only the table with a row per setting, in the form "text", "markdown", "latex" (booktabs) or "csv".
 
-        As text, tables of differences and the notes follow it; as CSV, numbers have all their digits.
+        A setting is a group of runs that differ by their seed only. With "text", tables of differences and the notes
+        follow; with "csv", numbers are not rounded.
         """
         if form == TEXT:
             parts = [*self._settings_tables(width), *self._difference_tables(width)]
@@ -157,7 +160,7 @@ class Comparison(NamedTuple):
         return len(self._kinds()) > len(self._envs())
 
     def _settings_tables(self, width: int | None) -> list[str]:
-        """Return the table of settings; where scores cannot be compared, one for each kind of them."""
+        """Return tables of the settings as texts: one for each group of settings whose scores can be compared."""
         tables = []
         apart = self._kinds_apart()
         for own in self._kinds() if apart else [None]:
@@ -184,9 +187,10 @@ class Comparison(NamedTuple):
 
 
 def setting_columns(settings: Sequence[Ranked], score: str = FINAL_RETURN) -> list[list[str]]:
-    """Return the table of settings as columns of texts, each with its head first.
+    """Return the table of settings as columns of texts; the first text of a column is its heading.
 
-    Mean, minimum and mean return over training stand in it where a setting has several runs.
+    If a setting has several runs, there are columns for mean and minimum over its seeds and for the return over
+    training.
     """
     columns = [
         [
@@ -250,10 +254,11 @@ def _latex(rows: Sequence[Sequence[str]]) -> str:
 def of_records(
     records: Sequence[Record], notes: Sequence[str] = (), by: str | None = None, baseline: str | None = None
 ) -> Comparison:
-    """Return the comparison of the runs of `records`; `notes` are sentences on them, to which its own are added.
+    """Return the comparison of the runs in `records`; its notes begin with the sentences `notes`.
 
-    `by` is the name of an option whose values are the methods to compare, `baseline` the value (as text) with which the
-    others are compared, as in `by_option.differences_by`; None: the best setting is compared with the others.
+    `by` is the name of an option whose values are compared as methods, `baseline` the value (as text) with which all
+    other values are compared, as in `by_option.differences_by`. If `by` is None, the best setting is compared with the
+    others.
     """
     settings = settings_of(records)
     if by is None and baseline is not None:
@@ -293,7 +298,7 @@ def of_records(
 
 
 class Column(NamedTuple):
-    """Column of the table of runs: its head, and a function that writes its numbers."""
+    """Column of the table of runs: its heading, and a function that formats its numbers as text."""
 
     head: str
     text: Callable[[float], str]
@@ -347,17 +352,20 @@ def _interval(setting: Setting) -> tuple[float, float]:
 
 
 def _table(columns: Sequence[Sequence[str]], key: str, width: int | None) -> str:
-    """Return columns as aligned text: numbers to the right, the texts of runs, settings and ends to the left.
+    """Return columns as text, aligned: numbers to the right, the columns of runs, ends and settings to the left.
 
-    The first cell of a column is its head. Where lines would be longer than `width` characters (None: any length), the
-    columns continue in further blocks, each of which begins with the column whose head is `key`.
+    The first text of a column is its heading. Where lines would be longer than `width` characters (None: any length),
+    the columns continue in further blocks, each of which begins with the column whose heading is `key`.
     """
     cells = [[_cell(text, column[0]) for text in column] for column in columns]
     return text_table(cells, ("run", "end", "setting", "than", "at"), key, width)
 
 
 def _cell(text: str, head: str) -> str:
-    """Return the text of one cell, cut if it is too long; under `head` "run", a path, the end of the text is kept."""
+    """Return the text of a table cell under the heading `head`, cut with an ellipsis if it is too long.
+
+    It is cut at its end, or under "run", where it is a path, at its beginning.
+    """
     text, most = printable(text), SETTING if head in ("setting", "than", "at") else CELL
     if len(text) <= most:
         return text
@@ -379,9 +387,9 @@ KEYS = ("run", "env", "setting", SEED)  # first columns
 def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
     """Return the columns, by name, of a table with a row for each log row of each run, for pandas and other tools.
 
-    The columns are `run` (directory or name), `env`, `setting` (the options that set it apart, in words) and `seed`;
-    each option in which runs differ, by dotted path; then the metrics of the log rows, with `iteration` and
-    `env_steps`. A run that lacks a metric has NaN there.
+    The columns are `run` (directory or name), `env`, `setting` (in words, the options in which it differs from other
+    settings) and `seed`; each option in which runs differ, by dotted path; then the metrics of the log rows, with
+    `iteration` and `env_steps`. A run that lacks a metric has NaN there.
     """
     options = {path: values for path, values in setting_differences(records).items() if path not in ("env", SEED)}
     labels = {
@@ -439,9 +447,9 @@ def text_table(columns: Sequence[Sequence[str]], left: Collection[str], key: str
 
 
 def terminal_width() -> int | None:
-    """Return the width of the terminal in characters, or $COLUMNS; None where the output is a file.
+    """Return the width of the terminal in characters; None, for any width, if standard output is no terminal.
 
-    None stands for lines of any length.
+    The environment variable COLUMNS overrides it.
     """
     return shutil.get_terminal_size().columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else None
 

@@ -1,4 +1,4 @@
-"""Curves of metrics over environment steps: few points for many log rows, and a line with a band over several runs."""
+"""Curves of metrics over environment steps: log rows averaged to few points, and means of several runs with a band."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Curve(NamedTuple):
 
 
 def curve_of(record: Record, metric: str, points: int) -> Curve:
-    """Return the curve of the log rows that have a number for `metric`, with at most `points` points.
+    """Return the curve of `metric` over environment steps, from the log rows that have it: at most `points` points.
 
-    A point of more than one row has their mean, and their extremes as range: a spike of one row stays visible. Without
-    such rows the curve has no points.
+    Consecutive rows are averaged to one point if there are more rows than that; their lowest and highest value are the
+    band, so that a spike of one row stays visible. If no row has the metric, the curve has no points.
     """
     values = record.columns.get(metric, np.zeros(0))
     kept = np.isfinite(values)
@@ -52,12 +52,13 @@ def curve_of(record: Record, metric: str, points: int) -> Curve:
 
 
 def mean_curve(curves: Sequence[Curve], band: str) -> Curve:
-    """Return the curve over several runs at the points of the longest; a run that has ended no longer counts.
+    """Return the mean of the curves of several runs, with a band, at the points of the longest curve.
 
     With the band "confidence" the line is the interquartile mean over the runs and the band its 95 % bootstrap
-    interval; with "range" the line is the mean and the band spans all rows of all runs. Runs are compared at equal
-    iterations, not at equal environment steps: these leave autoreset steps out, and differ a little between seeds.
-    Between its points a run is interpolated linearly. Without any points the curve is empty.
+    interval; with "range" the line is the mean and the band goes from the lowest to the highest row of all runs. Runs
+    are averaged at equal iterations rather than equal environment steps, which differ a little between seeds because
+    autoreset steps are not counted. Each curve is interpolated linearly between its points, and left out beyond its
+    last one. If no curve has points, neither has the result.
     """
     curves = [curve for curve in curves if len(curve.steps)]
     if len(curves) < 2:

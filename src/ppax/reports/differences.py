@@ -1,4 +1,4 @@
-"""Differences of the best setting from others: IQM of final returns, and probability of improvement, with intervals."""
+"""Differences in score between two settings: in IQM, and the probability of improvement, with bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEST = "best setting of each"  # in place of the other options in which two meth
 
 
 class Against(NamedTuple):
-    """Difference of the best setting of its kind on an environment from another one, or of two methods."""
+    """Difference in score of one setting from another: of the best setting from a worse one, or between two methods."""
 
     env: str
     label: str  # of the better setting, and of the other
@@ -29,9 +29,11 @@ class Against(NamedTuple):
 
 
 def differences_of(settings: Sequence[Setting]) -> list[Against]:
-    """Return the differences of the best setting of each environment and kind of score from the next best ones.
+    """Return, for each environment, the differences in score of its best setting from each of the next best ones.
 
-    Many settings of one seed each, as of a search, have no intervals, and are left out.
+    A setting is a group of runs that differ by their seed only. Settings whose scores cannot be compared, as their
+    `kind` differs, are treated apart. There are none where all of more than two settings have one seed each, as in a
+    search: then nothing has an interval.
     """
     found = []
     for env, own in by_env(settings).items():
@@ -49,12 +51,12 @@ def differences_of(settings: Sequence[Setting]) -> list[Against]:
 
 
 def few_seeds(differences: Sequence[Against]) -> list[str]:
-    """Return a sentence of warning if a difference rests on too few seeds, else []."""
+    """Return a list with one warning sentence if a setting in `differences` has too few seeds; else an empty list."""
     return too_few(min((count for one in differences for count in one.seeds), default=FEW))
 
 
 def too_few(fewest: int) -> list[str]:
-    """Return a sentence of warning if the setting of the fewest seeds has too few of them, else []."""
+    """Return a list with one warning if `fewest`, the smallest number of seeds of a setting, is too small; else []."""
     if fewest >= FEW:
         return []
     count = "one seed" if fewest == 1 else f"{fewest} seeds"
@@ -65,9 +67,10 @@ def too_few(fewest: int) -> list[str]:
 
 
 def contradictions(differences: Sequence[Against]) -> list[str]:
-    """Return a sentence if the interval of a difference contains 0 and that of its probability excludes 0.5, else [].
+    """Return a list with one sentence if the two intervals of a difference seem to contradict each other; else [].
 
-    So it is where most seeds of two settings reach the same ceiling and some fail.
+    They do if the interval of the difference in IQM contains 0, while the interval of the probability of improvement
+    excludes 0.5. This happens where most seeds of both settings reach the same highest score and some seeds fail.
     """
     found = [
         one
@@ -85,7 +88,7 @@ def contradictions(differences: Sequence[Against]) -> list[str]:
 
 
 def method_notes(differences: Sequence[Against]) -> list[str]:
-    """Return sentences on differences between methods: how many there are, and how their seeds were drawn."""
+    """Return sentences about differences between methods: their number, and whether seeds were drawn in pairs."""
     if not differences:
         return ["The methods have no settings that are equal in all other options, and no comparable best ones."]
     count, pairs = len(differences), sum(one.paired for one in differences)
@@ -100,14 +103,14 @@ def method_notes(differences: Sequence[Against]) -> list[str]:
 
 
 def method_columns(differences: Sequence[Against]) -> list[list[str]]:
-    """Return the table of differences between two methods as columns of texts, each with its head first."""
+    """Return a table of differences between two methods as columns of texts; the first text of each is its heading."""
     columns = difference_columns(differences)[:2]
     seeds = [f"{one.seeds[0]} pairs" if one.paired else f"{one.seeds[0]}, {one.seeds[1]}" for one in differences]
     return [*columns, ["seeds", *seeds], ["at", *(one.at for one in differences)]]
 
 
 def difference_columns(differences: Sequence[Against]) -> list[list[str]]:
-    """Return the table of differences as columns of texts, each with its head first."""
+    """Return a table of the differences between settings as columns of texts; the first text of each is its heading."""
     own = [one.difference for one in differences]
     better = [
         _with_interval(x.better, x.better_low, x.better_high) if min(one.seeds) > 1 else UNKNOWN

@@ -98,7 +98,7 @@ class Diagnosis(NamedTuple):
 
     @property
     def healthy(self) -> bool:
-        """Whether no rule of the doctor has found anything in the run."""
+        """Whether no rule has a finding about the run."""
         return not self.findings
 
     def __str__(self) -> str:
@@ -123,12 +123,12 @@ def wrapped(text: str, indent: str) -> list[str]:
 
 
 def figure(x: float) -> str:
-    """Return a number as text with three significant digits; from 1000 on as a whole number, with separators."""
+    """Return a number as text with three significant digits; from 1000 on as a whole number, as "12,345"."""
     return f"{x:,.0f}" if 1e3 <= abs(x) < 1e15 else f"{x:.3g}"
 
 
 def rounded_text(x: float) -> float:
-    """Return a number rounded to two significant digits, for a value to try."""
+    """Return a number rounded to two significant digits, to be suggested as the value of an option."""
     return float(f"{x:.2g}")
 
 
@@ -140,7 +140,10 @@ EPISODES = 10  # fewest episodes whose mean return is judged
 
 
 class ExaminedRun(NamedTuple):
-    """Log rows and options of a run, as the doctor's rules read them; with groups of agents, those of one group."""
+    """Log rows and options of a run, as the doctor's rules read them.
+
+    In a run with groups of agents, `group` is the group whose options and metrics are read.
+    """
 
     rows: Sequence[Row]
     options: Mapping[str, Any]  # value of every option by its path
@@ -156,7 +159,7 @@ class ExaminedRun(NamedTuple):
     def column(self, metric: str) -> np.ndarray:
         """Return the values [rows] of a metric in the run's log rows, NaN in rows without it.
 
-        If the rows have this metric of the examined group of agents, its values are returned.
+        If the rows also have the metric for `group` alone, such as "entropy/prey", those values are returned.
         """
         own = f"{metric}/{self.group}"
         name = own if self.group and self.has(own) else metric
@@ -175,9 +178,9 @@ class ExaminedRun(NamedTuple):
         return self.options.get(self.path(name))
 
     def number(self, name: str) -> float:
-        """Return the agent's option `name`, a number; NaN if it is not set.
+        """Return the value of the agent's option `name`, a number; NaN if it is not set.
 
-        Of an option with a number for each player (agent inside the environment), it is the smallest.
+        If the option is a list with a number for each player (agent inside the environment), the smallest is returned.
         """
         value = self.option(name)
         values = value if isinstance(value, list) else [value]
@@ -269,16 +272,16 @@ def at_ends(record: ExaminedRun, metric: str) -> tuple[float, float]:
 
 
 def return_column(record: ExaminedRun) -> str:
-    """Return the column whose rise means learning: episode_return, or where no episode ended the mean step reward."""
+    """Return the metric by whose rise learning is judged: "episode_return"; if no episode ended, "reward_mean"."""
     ended = np.isfinite(record.column("episode_return")).any() or not record.has("reward_mean")
     return "episode_return" if ended else "reward_mean"
 
 
 def rose(record: ExaminedRun) -> bool:
-    """Return True if the return rose by more than CERTAIN times its usual change between two log rows.
+    """Return whether the return rose from the first to the last tenth of the log rows, by more than it fluctuates.
 
-    Compared are the means over the first and the last tenth of the rows. Where no episode ended, the reward of a step
-    stands for the return.
+    The fluctuation is CERTAIN times the median change between two consecutive rows. If no episode ended, the mean
+    reward of a step is used instead of the return.
     """
     name = return_column(record)
     values = record.column(name)
@@ -288,13 +291,13 @@ def rose(record: ExaminedRun) -> bool:
 
 
 def learned(record: ExaminedRun) -> bool:
-    """Return True if the return rose, over enough episodes, and no evaluation contradicts it."""
+    """Return whether the run learned: its return rose, over enough episodes, and no evaluation contradicts the rise."""
     few = return_column(record) == "episode_return" and episodes_at_end(record) < EPISODES
     return rose(record) and not few and np.isnan(contradiction(record))
 
 
 def episodes_at_end(record: ExaminedRun) -> float:
-    """Return the number of episodes in the last tenth of the rows with a return; NaN where rows do not count them."""
+    """Return the number of episodes in the last tenth of the log rows; NaN if the rows do not count episodes."""
     counted = record.column("episodes")[np.isfinite(record.column("episode_return"))]
     return float(counted[-max(1, len(counted) // 10) :].sum())
 
@@ -332,7 +335,10 @@ ITERATIONS = 15  # each improves the policy by about a clip range; the shortest 
 
 
 def entropy_gone(record: ExaminedRun) -> Finding | None:
-    """Report an entropy, or std of Box actions, that is near 0 early in a run that did not learn; else None."""
+    """Report an entropy, or std of continuous actions, that falls to nearly 0 in the first half of a run; else None.
+
+    Nothing is reported if the run has learned.
+    """
     metric = "policy_std" if record.has("policy_std") else "entropy"
     values = record.column(metric)
     begin = values[first(np.isfinite(values))]
@@ -353,7 +359,7 @@ def entropy_gone(record: ExaminedRun) -> Finding | None:
 
 
 def actions_off_scale(record: ExaminedRun) -> Finding | None:
-    """Report actions in units that a normal distribution around 0 does not reach; else None."""
+    """Report actions in a range, such as [0, 1000], that a standard normal distribution does not cover; else None."""
     if not record.off_scale or record.option("network.distribution") != "normal":
         return None
     return Finding(
@@ -427,7 +433,7 @@ def ratio_not_one(record: ExaminedRun) -> Finding | None:
 
 
 def few_gradient_steps(record: ExaminedRun) -> Finding | None:
-    """Report too few iterations, or gradient steps, in the whole run; else None."""
+    """Report a number of iterations or gradient steps in the whole run that is too small to learn; else None."""
     iterations = planned_of_run(record)
     a_time = gradient_steps_per_update(record)
     steps = iterations * a_time
@@ -446,9 +452,10 @@ def few_gradient_steps(record: ExaminedRun) -> Finding | None:
 
 
 def _smaller_rollouts(record: ExaminedRun, factor: int) -> Remedy:
-    """Return as remedy rollouts with 1 / `factor` of the steps, or, below 16 of these, of the environments.
+    """Return a remedy for too few iterations: `num_steps` divided by `factor`.
 
-    Below 4 environments it is a run that is `factor` times as long.
+    If less than 16 steps would be left, `num_envs` is divided instead; if less than 4 environments would be left,
+    `total_steps` is multiplied by `factor`.
     """
     for name, least in (("num_steps", 16), ("num_envs", 4)):
         size = int(record.of_run(name)) // factor
@@ -470,14 +477,14 @@ def gradient_steps_per_update(record: ExaminedRun) -> float:
 
 
 def _sized_by_rows(record: ExaminedRun) -> bool:
-    """Return whether the run sets the rows of a minibatch, from which the number of minibatches follows."""
+    """Return whether the run sets the number of rows of a minibatch rather than the number of minibatches."""
     return bool(record.option("minibatch.part") == "shuffle_rows")
 
 
 def planned_of_run(record: ExaminedRun) -> float:
-    """Return the number of iterations that the whole run has; NaN where it is unknown.
+    """Return the number of iterations that the whole run will have; NaN where it is unknown.
 
-    It is `total_steps` divided by the steps of an iteration, which follow from the log rows so far.
+    It is `total_steps` divided by the steps of an iteration; these are taken from the log rows so far.
     """
     valid = median(record.column("valid_fraction"))
     rows = record.column("env_steps")[-1] / (valid if valid > 0.0 else 1.0)
@@ -546,7 +553,10 @@ DOMINATES = 0.9  # share of the value term in the loss
 
 
 def explained_variance_low(record: ExaminedRun) -> Finding | None:
-    """Report an explained variance near 0 or below in the second half of the rows, if the error matters; else None."""
+    """Report an explained variance near or below 0 in the second half of the rows; else None.
+
+    Nothing is reported where the critic's error is small in relation to the mean value target.
+    """
     explained, std = record.late("explained_variance"), record.late("target_std")
     error = np.sqrt(np.maximum(0.0, 1.0 - explained)) * std
     bad = (explained < EXPLAINED) & (std > 0.0) & (error > PRECISE * np.abs(record.late("target_mean")))
@@ -576,7 +586,10 @@ def targets_large(record: ExaminedRun) -> Finding | None:
 
 
 def value_loss_dominates(record: ExaminedRun) -> Finding | None:
-    """Report a value term that is nearly all of the loss while clipping cuts most of the gradient; else None."""
+    """Report a value loss that takes nearly all of a gradient which gradient clipping shortens a lot; else None.
+
+    Then little of the policy's gradient is left.
+    """
     limit, weight = record.number("max_grad_norm"), record.number("vf_coef")
     norm, value = record.column("grad_norm"), weight * record.column("value_loss")
     others = np.abs(record.column("policy_loss")) + record.number("ent_coef") * np.abs(record.column("entropy"))
@@ -600,9 +613,9 @@ def _scaled_rewards(record: ExaminedRun) -> Remedy:
 
 
 def _better_critic(record: ExaminedRun) -> Remedy:
-    """Return a remedy for a poor critic, the first of these that the run does not have yet.
+    """Return a remedy for a poor critic: the first of several changes that the run does not have yet.
 
-    In order: scaled rewards, more epochs, and a memory, or, where network or critic have a memory, a larger network.
+    They are, in this order: scaled rewards, more epochs, a memory (recurrent network), a larger network.
     """
     epochs = record.number("num_epochs")
     if not record.option("normalize_reward"):
@@ -671,7 +684,7 @@ def ended_by_fault(record: ExaminedRun) -> Finding | None:
 
 
 def observations_grow(record: ExaminedRun) -> Finding | None:
-    """Report observations that grow by orders of magnitude over a run, or are beyond float32's use; else None."""
+    """Report observations that grow a thousandfold during the run, or that exceed 1e12; else None."""
     values = record.column("obs_max")
     known = np.flatnonzero(np.isfinite(values))
     if not len(known):
@@ -757,7 +770,11 @@ def no_episode_ended(record: ExaminedRun) -> Finding | None:
 
 
 def truncation_as_end(record: ExaminedRun) -> Finding | None:
-    """Report episodes that end at one greatest length as if terminated, which looks like a time limit; else None."""
+    """Report episodes that look cut by a time limit but were reported as terminated; else None.
+
+    The sign is that in several rows all episodes end at the same length, the greatest of the run, and none is
+    truncated.
+    """
     length, cuts = record.column("episode_length"), np.nansum(record.column("truncations"))
     longest = np.nanmax(length, initial=0.0)
     at_limit = length == longest
@@ -777,9 +794,9 @@ def truncation_as_end(record: ExaminedRun) -> Finding | None:
 
 
 def ending_pays(record: ExaminedRun) -> Finding | None:
-    """Report episodes that get shorter by terminations while returns are negative: ending early may be what pays.
+    """Report episodes that get shorter by terminations while returns are negative: ending early may pay; else None.
 
-    None otherwise. The finding is a notice, as short episodes are right where the goal is to end soon.
+    The severity of the finding is "notice", because short episodes are right where the goal is to end soon.
     """
     (begin, end), returns = at_ends(record, "episode_length"), at_ends(record, "episode_return")
     ends, cuts = (np.nansum(record.late(name)) for name in ("terminations", "truncations"))
@@ -870,17 +887,17 @@ RULES = (*ENVIRONMENT_RULES, *CRITIC_RULES, *POLICY_RULES)
 
 
 def doctor(run: TrainedRun | str | Path) -> Diagnosis:
-    """Return a diagnosis of why a run does not learn, and which option to try, from log rows and run file alone.
+    """Return a diagnosis of a recorded run: why it does not learn, and which option to try.
 
-    `run` is a run directory or the result of `fit`. Nothing is trained or computed on a device. Raises ConfigError
-    where there is no run, or no log row yet.
+    It is made from the log rows, the options and the recorded evaluation and end of the run; nothing is trained. `run`
+    is a run directory or the result of `fit`. Raises ConfigError if there is no run, or no log row yet.
     """
     return diagnosed(record_of(run))
 
 
 @np.errstate(all="ignore")  # a file may hold any numbers
 def diagnosed(record: ExaminedRun) -> Diagnosis:
-    """Return the diagnosis of a run by all rules of the doctor; each group of agents is examined by itself."""
+    """Return the diagnosis of a run: the findings of all rules of the doctor, for each group of agents."""
     findings: dict[tuple[str, str], Finding] = {}
     missing = {rule.name: why for rule in RULES if (why := _why_not(rule, record))}
     for group in agent_groups(record):
@@ -927,9 +944,10 @@ def progress(record: ExaminedRun) -> str:
 
 
 def _examined(rule: Rule, record: ExaminedRun) -> Finding | None:
-    """Return the finding of a rule on a run, with the rule's name and the log row where it begins; None without one.
+    """Return the finding of a rule on a run, with the rule's name filled in; None if it has no finding.
 
-    A warning becomes a notice where the run learns.
+    The iteration and steps at which the finding begins are filled in too. A warning is lowered to a notice if the run
+    learns.
     """
     found = rule.examine(record)
     if found is None:
@@ -943,7 +961,7 @@ def _examined(rule: Rule, record: ExaminedRun) -> Finding | None:
 
 
 def _why_not(rule: Rule, record: ExaminedRun) -> str:
-    """Return the reason why a rule cannot be examined on a run; "" where it can."""
+    """Return the reason why a rule cannot be applied to a run, such as a missing metric; "" if it can."""
     absent = [metric for metric in rule.metrics if not record.has(metric)]
     if absent:
         return f"as the rows have no {' and no '.join(absent)}"

@@ -28,7 +28,7 @@ def count_text(value: float) -> str:
 
 
 def short_count(value: float) -> str:
-    """Return a number as text with a suffix of thousands, as 12k and 1.5M; a dash for NaN and infinities."""
+    """Return a number as text with a suffix for powers of 1000, as "12k" or "1.5M"; a dash for NaN and infinities."""
     if not math.isfinite(value):
         return UNKNOWN
     for size, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -51,7 +51,7 @@ def duration_text(seconds: float) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Return the value of an option as text, much as a run file has it, shortened."""
+    """Return the value of an option as text, much as in a run file, cut with an ellipsis if it is long."""
     if value is None:
         return "none"
     if isinstance(value, bool):

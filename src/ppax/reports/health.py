@@ -15,7 +15,7 @@ ENOUGH = 0.95  # share of log rows in the healthy range at which a run counts as
 
 
 class Sign(NamedTuple):
-    """Metric that shows whether training is sound, with its texts for the reader and its healthy range."""
+    """Metric that shows whether training is sound, with its healthy range and texts for its chart in the report."""
 
     metric: str
     title: str
@@ -84,9 +84,9 @@ SIGNS = (
 
 
 def band_of(sign: Sign, records: Sequence[Record]) -> Band:
-    """Return the marks in the chart of a sign, a metric that shows the health of training: a limit and a healthy range.
+    """Return what the chart of a sign (a health metric) shows besides curves: a limit and the healthy range.
 
-    The limit is left out where runs have different ones, the range where it holds for none of the runs.
+    The limit is left out if it differs between the runs, the healthy range if it applies to none of them.
     """
     limits = {value_text(record.config.get(sign.limit)) for record in records}
     limit: Any = records[0].config.get(sign.limit)
@@ -96,14 +96,14 @@ def band_of(sign: Sign, records: Sequence[Record]) -> Band:
 
 
 def _judged(sign: Sign, records: Sequence[Record]) -> list[Record]:
-    """Return the records of the runs for which the healthy range of a sign (a metric) holds."""
+    """Return the records of those runs to which the healthy range of the metric `sign` applies."""
     return [one for one in records if not (sign.same_policy and one.config.get("overlap"))]
 
 
 def share_in_range(sign: Sign, records: Sequence[Record]) -> float | None:
     """Return the share of log rows, over all runs, in which the metric of `sign` is in its healthy range.
 
-    None where it has no range or no rows.
+    None if the metric has no healthy range, or no row has the metric.
     """
     columns = [record.columns.get(sign.metric, np.zeros(0)) for record in _judged(sign, records)]
     values = np.concatenate([np.zeros(0), *columns])
@@ -115,7 +115,7 @@ def share_in_range(sign: Sign, records: Sequence[Record]) -> float | None:
 
 
 def verdict(share: float) -> str:
-    """Return in words how large the share of rows in the healthy range is."""
+    """Return a short text for the share of log rows in the healthy range: "in range", or "12 % outside"."""
     if share >= ENOUGH:
         return "in range"
     return f"{number_text(round(100 * (1 - share)))} % outside"

@@ -1,4 +1,4 @@
-"""HTML page of a report: a summary in words and figures, and a section for each subject; it loads nothing."""
+"""HTML page of a report: a summary in words and figures, then its sections; it loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 class EpisodeFilm(NamedTuple):
-    """Rendered episode as a GIF with a caption; without one, the caption is the reason."""
+    """Rendered episode as an animated GIF, with a caption.
+
+    If `gif` is empty, there is no film, and the caption says why.
+    """
 
     gif: bytes  # empty: none
     caption: str
@@ -104,13 +107,13 @@ def _tile(name: str, figure: str, remark: str) -> Markup:
 
 
 def title_of(settings: Sequence[Setting]) -> str:
-    """Return the title of the page: the names of the environments; of more than three, the first and a number."""
+    """Return the title of the page: the names of the environments, or of more than three the first and a count."""
     names = list(dict.fromkeys(shortened(record.env) for setting in settings for record in setting.records))
     return listed(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} other environments"
 
 
 def paragraph(settings: Sequence[Setting]) -> str:
-    """Return environment, steps, time, result and end of the runs in a few sentences."""
+    """Return a summary of the runs in a few sentences: environment, steps, time, result, and how the runs ended."""
     records = [record for setting in settings for record in setting.records]
     return f"{_which(settings)} {_how_long(records)} {_result(settings)} {_end(records)}".replace("  ", " ").strip()
 
@@ -151,7 +154,7 @@ def _result(settings: Sequence[Setting]) -> str:
 
 
 def _best(settings: Sequence[Setting]) -> str:
-    """Return a sentence with the result of the best of the settings on one environment."""
+    """Return a sentence with the final return of the best of `settings`, which are on one environment, best first."""
     best = settings[0]
     values = [record.final_return for record in best.records if math.isfinite(record.final_return)]
     if not values:
@@ -169,7 +172,7 @@ def _best(settings: Sequence[Setting]) -> str:
 
 
 def _beginning(setting: Setting) -> str:
-    """Return a sentence with the return at which the runs of a setting began; "" where it is not known."""
+    """Return a sentence with the mean return before training, or at its beginning; "" if neither is known."""
     untrained = mean_of(setting.records, lambda record: record.untrained_return)
     if math.isfinite(untrained):
         return f"The untrained policy had {number_text(untrained)}."
@@ -223,7 +226,8 @@ def mean_of(records: Sequence[Record], number: Callable[[Record], float]) -> flo
 def return_text(setting: Setting) -> str:
     """Return the final return of a setting as text: the IQM over its seeds with the 95 % interval.
 
-    If some seeds have no return, their number stands in place of the interval. For one seed the text is its return.
+    If some seeds have no return, the text says how many in place of the interval. With one seed it is that seed's
+    return.
     """
     final = [record.final_return for record in setting.records]
     failed = sum(not math.isfinite(value) for value in final)
@@ -237,7 +241,7 @@ def return_text(setting: Setting) -> str:
 def learning(settings: Sequence[Setting], band: str, differences: Sequence[Against] = ()) -> Markup:
     """Return the section with the learning curves, a chart for each environment, and tables of settings.
 
-    `differences` are those of the best settings from others, for a last table.
+    `differences` are those of the best settings from others; if there are any, a last table shows them.
     """
     parts, drawn, envs = [], [], by_env(settings)
     for env, own in envs.items():
@@ -268,10 +272,10 @@ def learning(settings: Sequence[Setting], band: str, differences: Sequence[Again
 
 
 def return_lines(settings: Sequence[Setting], band: str) -> list[Line]:
-    """Return the lines of the learning curves: returns of evaluations, and, faint, those of training episodes.
+    """Return the lines of a chart of learning curves: returns of evaluations, and faintly those of training episodes.
 
-    Without evaluations they are those of training episodes, and where no episode has ended, rewards of a step. The best
-    settings are drawn last, above the others, and only they have bands.
+    If nothing was evaluated during training, only the returns of training episodes; if no episode has ended, mean
+    rewards. The best settings are drawn last, above the others, and only they have bands.
     """
     evaluated = lines_of(settings, EVALUATED, POINTS, band)
     trained = lines_of(settings, RETURN, POINTS, band)
@@ -282,9 +286,9 @@ def return_lines(settings: Sequence[Setting], band: str) -> list[Line]:
 
 
 def _layered(lines: Sequence[Line]) -> list[Line]:
-    """Return lines, given the best setting first, from the worst to the best, with all but the best eight faint.
+    """Return lines, given from the best setting to the worst, in reverse order, so that the best is drawn on top.
 
-    Faint lines have no bands, as more of them would hide each other.
+    All but the best eight become faint, without bands, as more bands would hide each other.
     """
     return [line._replace(faint=place >= CLEAR) for place, line in enumerate(lines)][::-1]
 
@@ -311,9 +315,9 @@ def _explained(settings: Sequence[Setting], lines: Sequence[Line], band: str) ->
 
 
 def legend(settings: Sequence[Setting]) -> Markup:
-    """Return the table of the settings of one environment, best first: final return, line, seeds, steps and time.
+    """Return a table of the settings of one environment, best first: final return, line sample, seeds, steps, time.
 
-    Mean and minimum over the seeds, which show seeds that failed, stand in it where a setting has several.
+    If a setting has several seeds, mean and minimum over the seeds are in it too, which show seeds that failed.
     """
     rows, several = [], any(setting.records[1:] for setting in settings)
     for setting in settings:
@@ -427,7 +431,7 @@ UNSAID = (SEED, "log.", "env", "preset")  # options left out: of a single run or
 
 
 def configuration(settings: Sequence[Setting]) -> Markup:
-    """Return the section on options: differences between the settings, those changed from defaults, and run files."""
+    """Return the section about options: how settings differ, what was changed from the defaults, and the run files."""
     firsts = [setting.records[0] for setting in settings]
     rows = {path: values for path, values in setting_differences(firsts).items() if path != SEED}
     parts: list[Any] = []
@@ -466,7 +470,7 @@ def _code(path: str) -> Markup:
 
 
 def others(settings: Sequence[Setting]) -> Markup:
-    """Return the section, folded, with charts of all metrics that no other section has; "" if there are none."""
+    """Return a collapsed section with charts of all metrics that no other section shows; "" if there are none."""
     records = [record for setting in settings for record in setting.records]
     done = {*COUNTERS, *LOSSES, *(sign.metric for sign in health.SIGNS), RETURN, EVALUATED}
     names = [name for name in dict.fromkeys(name for record in records for name in record.columns) if name not in done]
@@ -483,7 +487,7 @@ POINTS, SMALL_POINTS = 400, 150  # maximum number of points of a curve
 
 
 def section(title: str, intro: str, *content: object) -> Markup:
-    """Return a section with a heading, a sentence and content."""
+    """Return a section of the page: heading `title`, the sentence `intro`, then `content`."""
     return element("section", element("h2", title), element("p", intro, class_="intro"), *content)
 
 
@@ -519,7 +523,7 @@ def cards(
 ) -> list[Markup]:
     """Return small charts of one metric, one for each environment that has it, with title, unit and a sentence.
 
-    `badge` is a word on the chart and whether it is a good one; None: no badge.
+    `badge` is a short text on the chart, and whether it is good news (it chooses the colour); None: no badge.
     """
     envs, drawn = by_env(settings), []
     for env, own in envs.items():
@@ -541,7 +545,7 @@ def cards(
 
 
 def grid(cards: Sequence[Markup]) -> Markup:
-    """Return markup that shows cards side by side, as many as fit."""
+    """Return markup that places charts side by side, as many in a row as fit."""
     return element("div", *cards, class_="grid")
 
 

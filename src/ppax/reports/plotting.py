@@ -49,18 +49,18 @@ def plot(
 ) -> Figure:
     """Return a Matplotlib figure of metrics over environment steps: a row for each metric, a column per environment.
 
-    It has the curves of `ppax.report`; `runs` and `band` are as there. `metric` None is eval_return if a run has it,
-    else episode_return, or reward_mean where no episode has ended. `settings` are the labels of those to draw, as
-    `ppax.compare` prints them, or a dict from labels to their names in the legend, which stands below the axes; None:
-    all. `size` is width and height of the whole figure in inches. With `path` the figure is also written, in the format
-    of the ending: .png, .pdf or .svg. Notebooks display it. With `each` every run has a line of its own, with its name.
+    It shows the same curves as `ppax.report`, which also explains `runs` and `band`. If `metric` is None, it is
+    eval_return if a run has it, else episode_return, or reward_mean where no episode has ended. `settings` chooses the
+    settings to draw by their labels, as `ppax.compare` prints them, or is a dict from labels to names in the legend;
+    None: all. `size` is width and height of the whole figure in inches. With `path` the figure is also written to that
+    file: .png, .pdf or .svg. With `each` every run has a line of its own, with the run's name.
 
-    With `against`, the name of an option, the figure has the score against the option's values, for sensitivity: a
-    point for each seed, the interquartile mean with its 95 % interval, a line for each combination of other options
+    With `against`, the name of an option, the figure shows the score as a function of the option's value instead: a
+    point for each seed, the interquartile mean with its 95 % interval, and a line for each combination of other options
     that differ. `score` is "final" (final return) or "training" (mean return over training), as in `ppax.compare`.
 
-    Raises ConfigError for a metric that no run has logged, an unknown option, setting or ending, ImportError without
-    matplotlib.
+    Raises ConfigError for a metric that no run has logged, an unknown option, setting or file ending, ImportError
+    without matplotlib.
     """
     for value in size or ():
         check_limits("size", value, {"above": 0.0, "high": 100.0})
@@ -84,7 +84,10 @@ def plot(
 
 
 def checked_file(path: str | Path) -> Path:
-    """Return the path of a picture; ConfigError for an ending that is no format, or a place that cannot be written."""
+    """Return `path` as a Path if a picture can be written there; else raise ConfigError.
+
+    The file ending must be .png, .pdf or .svg.
+    """
     file = to_path(path, "path")
     if file.suffix.lower() not in FORMATS:
         raise ConfigError(
@@ -95,7 +98,7 @@ def checked_file(path: str | Path) -> Path:
 
 
 def save(figure: Figure, file: Path) -> None:
-    """Write a figure in the format of the file's ending, with letters as fonts."""
+    """Write a figure in the format of the file's ending; its texts stay texts with embedded fonts, not outlines."""
     from matplotlib import rc_context
 
     with safe_files.replacing(file) as partial, rc_context(FONTS):
@@ -105,7 +108,10 @@ def save(figure: Figure, file: Path) -> None:
 def chosen_settings(
     found: Sequence[Setting], chosen: Sequence[str] | Mapping[str, str] | None
 ) -> dict[str, tuple[str, Setting]]:
-    """Return the settings to draw by label, each with its name in the legend; ConfigError for an unknown label."""
+    """Return the settings to draw: for each, by its label, its name in the legend and the setting itself.
+
+    `chosen` are labels, or names in the legend by label; None: all of `found`. Raises ConfigError for an unknown label.
+    """
     known = {setting.label: setting for setting in found}
     if chosen is None:
         if len(known) == 1 and found[0].records[1:]:  # a legend that says what the line is
@@ -124,9 +130,9 @@ def chosen_settings(
 
 
 def _of_options(label: str, found: Sequence[Setting]) -> Setting | None:
-    """Return the only setting with the options that `label` says, as "loss.clip_eps = 0.1"; None if there is not one.
+    """Return the setting whose options have the values in `label`, such as "loss.clip_eps = 0.1".
 
-    Options may be dotted paths or their last words.
+    Options may be dotted paths or their last words. None if no setting, or more than one, has these values.
     """
     wanted = [part.partition(" = ")[::2] for part in label.split(", ")]
     same = [
@@ -144,7 +150,7 @@ def _of_options(label: str, found: Sequence[Setting]) -> Setting | None:
 
 
 def each_run(records: Sequence[Record]) -> list[Setting]:
-    """Return each run as a setting of its own, with the run's name, or its path where names repeat, as the label."""
+    """Return each run as a setting with that run only; the label is its name, or its path if names repeat."""
     names = [record.name for record in records]
     labels = [
         record.name if names.count(record.name) == 1 else str(record.path or f"{record.name} #{place + 1}")
@@ -154,7 +160,7 @@ def each_run(records: Sequence[Record]) -> list[Setting]:
 
 
 def notes_of_plot(records: Sequence[Record]) -> list[str]:
-    """Return sentences on runs that share a line in a plot of learning curves; [] if each run given has its own."""
+    """Return sentences that tell the reader of a plot which runs share a line; [] if each run has a line of its own."""
     settings = settings_of(records)
     runs = len(settings[0].records)
     one = [f"{runs} runs of one setting: one line over all of them; --each draws each run."] if runs > 1 else []
@@ -163,7 +169,7 @@ def notes_of_plot(records: Sequence[Record]) -> list[str]:
 
 
 def _refuse_with_against(metric: Any, settings: Any, each: bool, band: str) -> None:
-    """Raise ConfigError for an option of learning curves in a plot of the score against an option."""
+    """Raise ConfigError if an argument of `plot` is given that has no effect together with `against`."""
     given = {
         "metric": metric is not None,
         "each": each,
@@ -175,7 +181,10 @@ def _refuse_with_against(metric: Any, settings: Any, each: bool, band: str) -> N
 
 
 def colours_of(settings: Sequence[Setting]) -> dict[int, str]:
-    """Return an ordered colour for each setting, by its place, where settings differ in one numeric option, else {}."""
+    """Return colours by the settings' `place` if the settings differ in one numeric option only; else {}.
+
+    The colours go from dark to light with the value of the option.
+    """
     rows = setting_differences([setting.records[0] for setting in settings])
     paths = [path for path in rows if matters(path) and path != "env"]
     values = rows[paths[0]] if len(paths) == 1 else []
@@ -189,18 +198,18 @@ def colours_of(settings: Sequence[Setting]) -> dict[int, str]:
 
 
 def ordered_colour(place: int, count: int) -> str:
-    """Return colour number `place` of `count` that go from dark to light: values of a number, in order."""
+    """Return colour number `place` of a scale of `count` colours from dark to light, as a hex string."""
     from matplotlib import colormaps, colors
 
     return str(colors.to_hex(colormaps["viridis"](0.9 * place / max(count - 1, 1))))
 
 
 def sensitivity_figure(settings: Sequence[Setting], path: str, size: tuple[float, float] | None = None) -> Figure:
-    """Return a figure of the score against the values of the option `path`, a column of axes per environment.
+    """Return a figure of the score as a function of the option `path`, with one plot per environment.
 
-    Each seed is a small point (a cross at the lower edge without a score), the interquartile mean a large one with its
-    95 % interval. Numbers that span a power of ten have a logarithmic axis, which is linear below the smallest where 0
-    is among them; values that are no numbers are spaced evenly.
+    Each seed is a small point (if it has no score, a cross at the lower edge), the interquartile mean a large one with
+    its 95 % interval. The axis of the option is logarithmic if its values are numbers that span a factor of ten or
+    more, and linear below the smallest positive one if 0 is among them. Values that are no numbers are spaced evenly.
     """
     pyplot = _require_matplotlib()
     found = series_of(settings, path)
@@ -259,7 +268,10 @@ def _scale(axes: Any, values: Sequence[Any], numeric: bool, width: float) -> Non
 
 
 def _draw_series(axes: Any, series: Series, places: Mapping[str, float], colour: str, shift: float) -> Any:
-    """Draw the scores of one series, `shift` points to the right, and return the line of its IQM, for the legend."""
+    """Draw the scores of one series and return the line through its IQMs, for the legend.
+
+    `places` are the horizontal positions by value; all points are moved to the right by `shift` points (1/72 inch).
+    """
     from matplotlib.transforms import ScaledTranslation
 
     moved = axes.transData + ScaledTranslation(shift / 72.0, 0.0, axes.figure.dpi_scale_trans)
@@ -281,7 +293,7 @@ def _draw_series(axes: Any, series: Series, places: Mapping[str, float], colour:
 
 
 def _score_label(settings: Sequence[Setting], env: str) -> str:
-    """Return the label of an axis of scores: what they are, with the episodes of final evaluations."""
+    """Return the label of the score axis: which return the scores are, and over how many episodes it was evaluated."""
     records = [record for setting in settings for record in setting.records if record.env == env]
     kinds = [kind for kind in dict.fromkeys(record.measure for record in records) if kind]
     counts = sorted({int(one.result("episodes")) for one in records if math.isfinite(one.result("episodes"))})
@@ -301,7 +313,7 @@ def figure_of(
     chosen: Mapping[str, tuple[str, Setting]],
     size: tuple[float, float] | None = None,
 ) -> Figure:
-    """Return a Matplotlib figure with a row for each metric and a column for each environment of `chosen`.
+    """Return a Matplotlib figure with a row of plots for each metric and a column for each environment of `chosen`.
 
     `chosen` has the settings to draw by label, each with its name in the legend. `band` is "confidence" or "range", as
     in `curves.mean_curve`. Raises ConfigError for a metric that no run has logged.
@@ -344,7 +356,11 @@ AXES = {EVALUATED: "return in evaluation", RETURN: "return in training episodes"
 
 
 def _legend_below(figure: Figure, legend: Mapping[str, Any], width: float) -> None:
-    """Add a legend below the axes, where it never covers a curve; none for a single line without a text of its own."""
+    """Add a legend below the plots, where it cannot cover a curve.
+
+    There is none for a single line, unless that is the mean of several runs. `width` is the width of the figure in
+    inches.
+    """
     if len(legend) > 1 or any(name.endswith(SHARED) for name in legend):
         columns = int(width * LETTERS / (max(map(len, legend)) + LEGEND_GAP))
         place: dict[str, Any] = {"loc": "outside lower center", "ncols": min(max(columns, 1), len(legend))}
@@ -352,7 +368,7 @@ def _legend_below(figure: Figure, legend: Mapping[str, Any], width: float) -> No
 
 
 def _draw(axes: Any, line: Line, name: str) -> Any:
-    """Draw a curve with its band and return the line, for the legend."""
+    """Draw a curve with its band, and return the Matplotlib line for the legend, where it is called `name`."""
     curve = line.curve
     style = (0, [float(x) for x in line.dash.split()]) if line.dash else "solid"
     dot = "o" if len(curve.steps) == 1 else None

@@ -36,7 +36,7 @@ FINAL_SCORE, TRAINING_SCORE = SCORES = ("final", "training")  # of `compare`: fi
 
 
 class Written(NamedTuple):
-    """Report that is written: its file, and the error for which no episode is rendered, if so."""
+    """Result of writing a report: its file, and the error that prevented the film of an episode, or None."""
 
     path: Path
     error: Exception | None
@@ -63,7 +63,7 @@ def report(
 def write_report(
     runs: RunLike | Sequence[RunLike], path: str | Path | None, video: bool = True, band: str = CONFIDENCE
 ) -> Written:
-    """Write the report as `report` does, and return its path with the error for which it has no film, if so."""
+    """Write the report as `report` does; return its path, and the error because of which it has no film, or None."""
     path, given = _place(runs) if path is None else to_path(path, "path"), _listed(runs)
     require_place(path, REPORT)
     checked_band(band)
@@ -94,25 +94,27 @@ def compare(
 ) -> Comparison:
     """Return the comparison of runs: options in which they differ, evaluation, last return, steps, time, and a ranking.
 
-    `runs` is as in `report`. `print` shows the comparison as a table, the best run first. The best setting is compared
-    with each other one (`differences`): difference of the IQM of final returns, and probability that a seed of it is
-    better, both with 95 % bootstrap intervals. `notes` says in sentences what is not counted or not comparable.
+    `runs` are as in `report`. `print` shows the comparison as a table, the best run first. Runs that differ by their
+    seed only are one setting. `differences` compares the best setting with each of the others: by the difference in the
+    IQM of final returns, and by the probability that a seed of the best setting scores higher than one of the other,
+    both with 95 % bootstrap intervals. `notes` says in sentences what was not counted or cannot be compared.
 
-    With `by`, the name of an option, its values are methods, and `differences` are those between them: for each
-    combination of the other options, with seeds in pairs where both methods have the same ones, and between the best
-    settings of both. `baseline` is the value, as text, with which each other one is compared; None: the method with the
-    best setting is compared with the others. `score` "training" compares mean returns over training (the area under the
-    learning curve over its steps) in place of final returns. Raises ConfigError for an unknown option, value or score.
+    With `by`, the name of an option, its values are compared as methods: `differences` then has an entry for each
+    combination of the other options that two methods share, and one for the best settings of the two. Seeds are
+    compared in pairs if both have the same ones. All values are compared with `baseline`, a value as text; if it is
+    None, with the method that has the best setting. With `score` "training", mean returns over training (the area under
+    the learning curve divided by its steps) are compared in place of final returns. Raises ConfigError for an unknown
+    option, value or score.
     """
     return comparison.of_records(records_of(runs, score), given_twice(runs), by, baseline)
 
 
 def frame(runs: RunLike | Sequence[RunLike]) -> DataFrame:
-    """Return the log rows of runs as one pandas DataFrame, with a row per run and log row.
+    """Return the log rows of runs as one pandas DataFrame, with a row for each log row of each run.
 
-    `runs` as in `report`; the directory of a sweep gives all its members. Columns: run, env, setting, seed, each option
-    in which the runs differ, and every metric, as `ppax compare --csv` writes them. Raises ConfigError for a directory
-    without a run, ImportError without pandas.
+    `runs` are as in `report`; the directory of a sweep stands for all its members. Columns: run, env, setting, seed,
+    each option in which the runs differ, and every metric, as `ppax compare --csv` writes them. Raises ConfigError for
+    a directory without a run, ImportError without pandas.
     """
     try:
         import pandas
@@ -134,9 +136,9 @@ def records_of(runs: RunLike | Sequence[RunLike], score: str = FINAL_SCORE) -> l
 
 
 def _listed(runs: RunLike | Sequence[RunLike]) -> list[RunLike]:
-    """Return runs one by one, each once, with the members (runs) in place of a sweep's directory.
+    """Return the runs as a list without repetitions, in which a sweep's directory is replaced by its members (runs).
 
-    Raises ConfigError for no run.
+    Raises ConfigError if there are none.
     """
     first: dict[str, RunLike] = {}
     for run in _all(runs):
@@ -164,7 +166,10 @@ def _identity(run: RunLike) -> str:
 
 
 def _all(runs: RunLike | Sequence[RunLike]) -> list[RunLike]:
-    """Return all runs in the order given, with the members (runs) in place of a sweep's directory."""
+    """Return the runs as a list in the given order, in which a sweep's directory is replaced by its members (runs).
+
+    Raises ConfigError if there are none.
+    """
     listed: list[RunLike] = [runs] if isinstance(runs, str | Path | TrainedRun) else list(runs)
     if not listed:
         raise ConfigError("runs = []: must be at least one run directory or result of fit")

@@ -29,7 +29,7 @@ MISSING = "not set"
 
 
 class Setting(NamedTuple):
-    """Setting of a report: runs that differ by their seed alone, with a name for them."""
+    """Setting of a report: a group of runs that differ by their seed only, with a label."""
 
     label: str  # options that set it apart, as "learning_rate = 0.001"; the environment if there is one setting
     records: list[Record]
@@ -44,12 +44,12 @@ class Setting(NamedTuple):
 
     @property
     def scores(self) -> list[float]:
-        """Final return of each run of the setting; NaN for a run without one."""
+        """Score of each run of the setting, its final return; NaN for a run without one."""
         return [record.final_return for record in self.records]
 
     @property
     def standing(self) -> Standing:
-        """Standing of the setting, by the final returns of its runs: settings on one environment are ranked by it."""
+        """Tuple by which settings on one environment are ranked, from the final returns of the runs."""
         return standing_of(self.scores)
 
     @property
@@ -64,12 +64,12 @@ class Setting(NamedTuple):
 
 
 def settings_of(records: Sequence[Record]) -> list[Setting]:
-    """Return the runs of `records` grouped into settings: runs that differ by their seed alone.
+    """Return the runs of `records` grouped into settings: runs that differ by their seed only.
 
-    A seed counts once: of runs with equal options and seed, that of the most steps, among equals the first given, is in
-    the setting's records, and the others are its repeats. Settings are ordered by environment, as these appear first;
-    on each environment by `kind`, as scores of different kinds cannot be compared: final evaluations first, then the
-    kind of the most runs; and the best of a kind comes first.
+    If several runs have equal options and an equal seed, the one with the most steps is in the setting's `records`, and
+    the others are its `repeats`. Settings are sorted by environment, in the order in which environments first appear;
+    then by `kind`, because scores of different kinds cannot be compared: final evaluations first, then the kind with
+    the most runs; then by score, the best first.
     """
     members: dict[tuple[str, int], list[Record]] = {}
     for place, record in enumerate(records):
@@ -88,19 +88,16 @@ def settings_of(records: Sequence[Record]) -> list[Setting]:
 
 
 def _order_of_kind(same: Sequence[Setting]) -> tuple[int, int]:
-    """Return the key that sorts kinds of scores: final evaluations first, then the kind of the most runs.
-
-    `same` are the settings of a kind.
-    """
+    """Return a sorting key for the settings `same` of one kind of score: final evaluations, then more runs, first."""
     found = {record.measure for setting in same for record in setting.records}
     measure = min((place for place, kind in enumerate(MEASURES) if kind in found), default=len(MEASURES))
     return measure, -sum(len(setting.records) for setting in same)
 
 
 def _each_seed_once(runs: Sequence[Record]) -> tuple[list[Record], tuple[Record, ...]]:
-    """Return the runs of one setting of which the seed counts, and the others, which repeat one of them.
+    """Return the runs of one setting in two groups: one run per seed, and the others, which repeat a seed.
 
-    A run whose seed is not known repeats none.
+    Of several runs with one seed the longest is chosen. A run with an unknown seed is in the first group.
     """
     chosen: dict[str, Record] = {}
     for place, record in enumerate(runs):
@@ -112,15 +109,16 @@ def _each_seed_once(runs: Sequence[Record]) -> tuple[list[Record], tuple[Record,
 
 
 def _progress(record: Record) -> tuple[float, bool]:
-    """Return the environment steps of a run, and whether it has a final evaluation."""
+    """Return a key that is larger for a longer run: its environment steps, and whether it has a final evaluation."""
     steps = record.last("env_steps")
     return (steps if math.isfinite(steps) else -1.0, bool(record.evaluation))
 
 
 def _with_kinds(settings: Sequence[Setting]) -> list[Setting]:
-    """Return settings on one environment with the kind of their scores; all have "" if their scores are comparable.
+    """Return settings on one environment with `kind` filled in; it is "" in all if their scores are comparable.
 
-    A kind is the sort of measurement, the number of steps trained, and the limits of episodes.
+    The text says how the score was measured, and has the number of steps trained and the limits of episodes, each only
+    if it differs between the settings.
     """
     measured = [measure_of(setting) for setting in settings]
     known = [text for text in measured if text]
@@ -139,20 +137,23 @@ def _with_kinds(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def measure_of(setting: Setting) -> str:
-    """Return the kinds of measurement behind the scores of a setting's seeds, in words; "" for no score at all."""
+    """Return how the scores of a setting were measured, in words, such as "final evaluation"; "" if it has no score."""
     found = {record.measure for record in setting.records}
     return " or ".join(kind for kind in MEASURES if kind in found)
 
 
 def _compared(path: str) -> bool:
-    """Return True for an option that makes scores incomparable where it differs: steps, limits, evaluations."""
+    """Return whether scores of runs that differ in the option `path` cannot be compared.
+
+    That is so for the number of steps trained, limits of episodes, and options of evaluations.
+    """
     words = path.split(".")
     limit = words[0] == "env_params" and words[-1] in LIMITS
     return path == "total_steps" or path.startswith(MEASURED) or limit
 
 
 def by_env(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
-    """Return settings by the name of their environment: returns of different environments cannot be compared."""
+    """Return the settings grouped by the name of their environment, as returns on different ones cannot be compared."""
     found: dict[str, list[Setting]] = {}
     for setting in settings:
         found.setdefault(setting.env, []).append(setting)
@@ -160,7 +161,7 @@ def by_env(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
 
 
 def by_kind(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
-    """Return settings on one environment by the kind of their scores: those of different kinds cannot be compared."""
+    """Return settings on one environment grouped by `kind`; scores of different kinds cannot be compared."""
     found: dict[str, list[Setting]] = {}
     for setting in settings:
         found.setdefault(setting.kind, []).append(setting)
@@ -211,9 +212,10 @@ def identical(settings: Sequence[Setting]) -> list[str]:
 
 
 def _trace(record: Record) -> tuple[str, ...]:
-    """Return a text for seed, final return and all rows of a run that is equal for runs that trained identically.
+    """Return a fingerprint of a run: its seed, its final return and a hash of its log rows.
 
-    () for a run of less than two rows, which says too little.
+    Runs that trained identically have the same one; columns of time and memory are left out. It is () for a run of less
+    than two rows, which says too little.
     """
     swept = {path for path in record.config if path in record.columns}  # values that a search changes
     rows = {name: x.tobytes() for name, x in record.columns.items() if name not in UNEQUAL and name not in swept}
@@ -229,7 +231,7 @@ NOTES = 8  # maximum number of sentences of one sort
 
 
 def _repeated(setting: Setting, record: Record) -> str:
-    """Return the sentence on a run that repeats another of its setting; results that differ are in it."""
+    """Return a sentence that says which run of `setting` the run `record` repeats, and both results if they differ."""
     seed = record.config.get(SEED)
     original = next(one for one in setting.records if one.config.get(SEED) == seed)
     text = f"{_run_name(record)} has options and seed of {_run_name(original)}: the seed counts once, with the latter"
@@ -243,7 +245,7 @@ def _run_name(record: Record) -> str:
 
 
 def setting_differences(records: Sequence[Record]) -> dict[str, list[Any]]:
-    """Return the options of which two records have different values: by dotted path, the value in each record."""
+    """Return the options that are not equal in all records: by dotted path, the value in each record, or "not set"."""
     found = [record.config for record in records]
     paths = dict.fromkeys(path for config in found for path in config)
     values = {path: [config.get(path, MISSING) for config in found] for path in paths}
@@ -258,10 +260,10 @@ class Changed(NamedTuple):
 
 
 def changed(record: Record) -> Changed:
-    """Return the options of a run that differ from those with which `ppax train ENV` would have begun.
+    """Return the options in which a run differs from what `ppax train ENV` would have used without further options.
 
-    These are the settings of the run's preset or of the kind of its environment; other options have the defaults of
-    their fields. An option whose value is the word for its default, as "same" of an actor, has its default.
+    Those defaults are the settings of the run's preset, or of the kind of its environment; for all other options the
+    defaults of their fields. A value that is the word for the default, such as "same", counts as the default.
     """
     known = {option.path: option for option in options_of_run(record)}
     begun = recorded_defaults(record.config, {path: _as_written(option.default) for path, option in known.items()})
@@ -276,9 +278,9 @@ def changed(record: Record) -> Changed:
 
 
 def options_of_run(record: Record) -> list[Option]:
-    """Return the options that a run has with the parts (swappable objects of the agent) that its run file names.
+    """Return all options that a run has, which depend on the parts (swappable objects of the agent) in its run file.
 
-    In place of parts of the user's own, default parts are taken.
+    Parts of the user's own are not imported: the default parts are taken in their place.
     """
     try:
         return list(configs.options(configs.plain(record.tables)))
@@ -287,10 +289,10 @@ def options_of_run(record: Record) -> list[Option]:
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """Return a short name for each dotted path: its last words, as many as it takes to tell the paths apart.
+    """Return a short name for each dotted path: as many of its last words as it takes to tell the paths apart.
 
-    For a part (an option that ends in `.part`) it is the name of the table. Outside of an agent names have at least two
-    words: several tables have `every` or `part`.
+    An option that chooses a part, such as "agent.loss.part", is called without ".part". Names of options that are not
+    in a table `agent` have at least two words, because several tables have an option `every`.
     """
     words = {path: path.removesuffix(".part").split(".") for path in paths}
     names = {}
@@ -303,9 +305,10 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def labels_of(firsts: Sequence[Record], whole: bool = False) -> list[str]:
-    """Return a name for each setting, from the options in which the settings' first runs, `firsts`, differ.
+    """Return a label for each setting, made from the options in which the settings differ.
 
-    A name has the few options that tell most settings apart, and the number of further ones; if `whole`, it has all.
+    `firsts` are the first runs of the settings. A label has the values of the few options that tell most settings
+    apart, and the number of further ones; if `whole`, it has the values of all.
     """
     rows = {path: values for path, values in setting_differences(firsts).items() if matters(path)}
     rows = {path: values for path, values in rows.items() if not _explained(path, rows)}
@@ -327,10 +330,10 @@ def labels_of(firsts: Sequence[Record], whole: bool = False) -> list[str]:
 
 
 def _telling(rows: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return the options in the names of settings: those which tell most settings apart, and no more than it takes.
+    """Return the paths of the options to write in the labels of settings: those that tell the most settings apart.
 
-    There are NAMED of them, up to MOST_NAMED where settings would have the same name. `rows` has the values of the
-    options that differ, one for each setting.
+    There are NAMED of them, and up to MOST_NAMED if labels would be equal otherwise. `rows` has the options that
+    differ, by path, with their value in each setting.
     """
     texts = {path: [repr(value) for value in values] for path, values in rows.items()}
     kept: list[str] = []
@@ -386,12 +389,15 @@ def _explained(path: str, rows: Mapping[str, Sequence[Any]]) -> bool:
 
 
 def grouped_key(config: Mapping[str, Any]) -> str:
-    """Return a text that is equal for the configurations of runs of one setting."""
+    """Return a text that is equal for two configurations exactly if their runs belong to the same setting."""
     return json.dumps({path: value for path, value in config.items() if matters(path)}, sort_keys=True, default=str)
 
 
 def matters(path: str) -> bool:
-    """Return True for an option that sets runs apart: not the seed, logging, or how often it is evaluated."""
+    """Return whether runs that differ in the option `path` are different settings.
+
+    That is not so for the seed, for logging, and for how often a run is evaluated.
+    """
     return path != SEED and (path.startswith(MEASURED) or not path.startswith(OTHER))
 
 

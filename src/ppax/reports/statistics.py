@@ -1,7 +1,7 @@
-"""Statistics of a score over seeds, and the verdict of the protocol: Agarwal et al. 2021, https://arxiv.org/abs/2108.13264
+"""Statistics of a score over seeds, after Agarwal et al. 2021, https://arxiv.org/abs/2108.13264, and a pass criterion.
 
-IQM is the mean without the lowest and highest quarter, rounded down to whole seeds: of five seeds the middle three, of
-three seeds all.
+The IQM (interquartile mean) is the mean without the lowest and the highest quarter of the seeds, each quarter rounded
+down to a whole number of seeds: of five seeds it is the mean of the middle three, of three seeds that of all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class Statistics(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Verdict on scores: their IQM against the threshold, and the numbers of seeds near it and of those needed."""
+    """Verdict on the scores of several seeds: whether their IQM reaches a threshold, and how many seeds come near it.
+
+    `near` is the number of seeds that come near the threshold, `needed` the number that must.
+    """
 
     iqm_reached: bool
     near: int
@@ -38,12 +41,15 @@ class Verdict(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether the verdict is positive: the IQM reaches the threshold, and enough seeds are near the threshold."""
+        """Whether the IQM reaches the threshold and enough single seeds come near it."""
         return self.iqm_reached and self.near >= self.needed
 
 
 def iqm(scores: Sequence[float]) -> float:
-    """Return the interquartile mean of scores: the mean without the lowest and highest quarter, in whole seeds."""
+    """Return the interquartile mean of scores: the mean without the lowest and the highest quarter of them.
+
+    A quarter is rounded down to a whole number of scores.
+    """
     from scipy import stats
 
     return float(stats.trim_mean(np.asarray(scores, float), TRIMMED))
@@ -75,9 +81,10 @@ def statistics_of(scores: Sequence[float]) -> Statistics:
 
 
 class Difference(NamedTuple):
-    """Difference between the scores of two settings, one score for each seed, with 95 % bootstrap intervals.
+    """Difference between the scores of two settings: of their IQM, and the probability that the first is better.
 
-    Intervals are NaN where a setting has one seed alone, or a score is not finite.
+    Both have 95 % bootstrap intervals over seeds. They are NaN where a setting has only one seed, or a score is not
+    finite.
     """
 
     iqm: float  # IQM of the first less that of the second
@@ -89,13 +96,12 @@ class Difference(NamedTuple):
 
 
 def difference_of(scores: Sequence[float], others: Sequence[float], paired: bool = False) -> Difference:
-    """Return the difference of `scores` from `others`, one score for each seed of two settings.
+    """Return the difference of `scores` from `others`, the scores of two settings with one score for each seed.
 
-    Its intervals are percentile bootstraps with a fixed seed of their random numbers: in each resample seeds of either
-    setting are drawn with replacement, apart from those of the other (stratified), or if `paired` in pairs: the scores
-    at one index have the same seed and are drawn together. The probability of improvement
-    counts a tie as one half (Agarwal et al. 2021, section 4.3; the Mann-Whitney statistic over the number of pairs).
-    A score that is NaN counts as the worst.
+    Intervals are percentile bootstraps over seeds, with fixed random numbers. In each resample the seeds of each
+    setting are drawn with replacement: independently (stratified), or if `paired` together, where scores at the same
+    index have the same seed. In the probability of improvement a tie counts as one half (Agarwal et al. 2021, section
+    4.3; the Mann-Whitney statistic divided by the number of pairs). A score that is NaN counts as the worst.
     """
     from scipy import stats
 
@@ -128,9 +134,9 @@ def difference_of(scores: Sequence[float], others: Sequence[float], paired: bool
 
 
 class Standing(NamedTuple):
-    """Standing of a setting (runs that differ by their seed alone), by which settings are ranked.
+    """Standing of a setting (runs that differ by their seed only): a tuple by which settings are ranked.
 
-    Standings are compared field by field; the larger one is better.
+    Tuples are compared field by field; the larger one is better.
     """
 
     iqm: float  # seeds without a score count as the worst, -inf
@@ -142,8 +148,8 @@ class Standing(NamedTuple):
 def standing_of(scores: Sequence[float]) -> Standing:
     """Return the standing by which a setting is ranked, from the scores of its seeds, at least one (NaN: no score).
 
-    Settings are compared by IQM, then by the number of seeds without a score, then by the lower bound of the IQM's
-    interval, then by the mean.
+    The setting with the higher IQM is ranked better; if equal, the one with fewer seeds without a score; then that with
+    the higher lower bound of the IQM's interval; then that with the higher mean.
     """
     known = [score for score in scores if math.isfinite(score)]
     mean = float(np.mean(known)) if known else -math.inf
@@ -155,9 +161,10 @@ def standing_of(scores: Sequence[float]) -> Standing:
 
 
 def iqm_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the IQM over the runs of `values` [runs, points], and its 95 % bootstrap interval: three arrays [points].
+    """Return the IQM over the runs of `values` [runs, points], and the bounds of its 95 % bootstrap interval.
 
-    A run that has ended has NaN, and does not count at that point. Where one run is left, all three are its value.
+    They are three arrays [points]. A run that has ended has NaN, and is left out at that point. At points with one run,
+    all three are its value.
     """
     centre, low, high = np.full((3, values.shape[1]), np.nan)
     present = np.isfinite(values)
@@ -175,7 +182,7 @@ def iqm_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _trimmed(values: np.ndarray, axis: int) -> np.ndarray:
-    """Return the interquartile mean along `axis`, which the result lacks."""
+    """Return the interquartile mean of `values` along `axis`, an array without that axis."""
     count = values.shape[axis]
     cut = int(TRIMMED * count)
     kept = np.sort(values, axis=axis).take(np.arange(cut, count - cut), axis=axis)

@@ -51,11 +51,11 @@ def push_to_hub(
 ) -> str:
     """Upload a policy to the repository `repo`, OWNER/NAME, of the Hugging Face Hub; return its address.
 
-    The repository is created if missing, `private` or as the owner's settings say, and gets the bundle that
-    `Policy.export` writes (in `formats`, with `return_value`) and a model card: what the policy takes and gives,
-    scores, learning curve and configuration, as far as its run directory has them. `message` is that of the commit.
-    `ppax.load("hf://OWNER/NAME")` loads the policy. ConfigError for a `repo` without hf:// that is a place on the disk.
-    Needs the extra `hub`, and `token`, or that of `hf auth login`.
+    The repository is created if it is missing; `private` None leaves its visibility to the owner's settings. It gets
+    the bundle that `Policy.export` writes (with `formats` and `return_value`) and a model card: what the policy takes
+    and returns and, if its run directory has them, scores, learning curve and configuration. `message` is that of the
+    commit. `ppax.load("hf://OWNER/NAME")` loads the policy. `token` None is the one that `hf auth login` has stored.
+    Needs the extra `hub`. Raises ConfigError if `repo` does not begin with hf:// and is the path of a file or folder.
     """
     hub, source = require_hub(), policy.source
     if not repo.startswith(PREFIX) and (Path(repo).exists() or ("/" in repo and Path(repo).parent.is_dir())):
@@ -102,8 +102,7 @@ def curve_picture(record: Record) -> bytes | None:
 def model_card(policy: Policy, repo: str, curve: str | None, scores: dict[str, float]) -> str:
     """Return the text of the model card in the repository `repo`; `curve` is the file name of a picture next to it.
 
-    Text of a run (names, options) is data: it stands in blocks and spans of code, in which Markdown and HTML mean
-    nothing.
+    Names and options from the run are quoted as Markdown code, so that nothing in them is taken for Markdown or HTML.
     """
     env = policy.spec.env or "an environment of its own"
     parts = [

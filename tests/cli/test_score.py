@@ -73,7 +73,7 @@ def test_controls_and_rows_decide_the_exit_code(tmp_path, capsys):
 
 def test_rows_with_published_scores_are_also_given_together(tmp_path, capsys):
     """The untrained policy is 0, the published score 1; a single row has no such line."""
-    one = "[[row]]\nname = 'a'\ntarget = 'CartPole-v1'\nsteps = 256\nreference = 490.0\nsource = 'x'\nseeds = 2\n{small}\n"
+    one = "[[row]]\nname = 'a'\ntarget = 'CartPole-v1'\nsteps = 256\nreference = 490.0\nseeds = 2\n{small}\n"
     both = suite(tmp_path, one + one.replace("'a'", "'b'"))
     assert call("score", "--suite", both, "--out", tmp_path / "out", "--episodes", 4) == 0
     assert "normalised scores of 2 rows (0: untrained, 1: the published reference): IQM" in capsys.readouterr().out

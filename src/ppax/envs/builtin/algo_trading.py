@@ -20,7 +20,7 @@ HOLD, BUY, SELL = range(3)
 
 
 class AlgoTradingState(NamedTuple):
-    """State of AlgoTrading: the price process, and the position of the agent."""
+    """State of AlgoTrading: price, parameters of the price process, whether the asset is held, its purchase price."""
 
     time: Array  # [] int32
     log_price: Array  # []
@@ -59,7 +59,7 @@ class AlgoTrading:
         return spaces.Discrete(3)
 
     def reset(self, key: Key) -> EnvReset:
-        """Return the start of an episode of AlgoTrading: a new asset, not invested."""
+        """Return the start of an episode of AlgoTrading: a new asset, which the agent does not hold."""
         time_key, rate_key, price_key = jax.random.split(key, 3)
         rates = jax.random.uniform(rate_key, (3,), jnp.float32)
         log_price = jnp.log(jax.random.uniform(price_key, (), jnp.float32, 100.0, 10_000.0))

@@ -1,5 +1,6 @@
-"""Atari preprocessing of Mnih et al. 2015, https://doi.org/10.1038/nature14236, and details 1 to 9 of Atari in
-https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details.
+"""Atari preprocessing of Mnih et al. 2015, https://doi.org/10.1038/nature14236, for host environments.
+
+It has the details 1 to 9 for Atari of https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details.
 
 This file imports nothing of ppax: it is pickled by value for worker processes.
 

@@ -73,7 +73,7 @@ def load(env_id: str) -> Environment:
 
 
 def ids() -> list[str]:
-    """Return the ids of all worlds of Craftax, which has no list of them."""
+    """Return the ids of all worlds of Craftax, which are listed here, as Craftax has no list of them."""
     library("craftax", "craftax")
     return [f"Craftax{size}-{view}-v1" for size in ("-Classic", "") for view in ("Symbolic", "Pixels")]
 

@@ -65,9 +65,9 @@ class EnvPoolVector(VectorEnv):
             self.single_action_space = self._pool.action_space
 
     def _with_stats(self, reward: np.ndarray, over: np.ndarray, info: dict[str, Any]) -> dict[str, Any]:
-        """Return `info`, for Atari games (`RULES`) with rewards and episode ends for logs as "episode_stats".
+        """Return `info`, for Atari games with rewards and episode ends for logs as an entry "episode_stats".
 
-        Learning uses clipped rewards and single lives there, while logs have the scores of whole games.
+        In Atari games learning uses clipped rewards and single lives, while logs have the scores of whole games.
         """
         return info | {"episode_stats": (np.asarray(reward, np.float32), over)} if self._rules else info
 

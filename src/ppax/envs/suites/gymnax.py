@@ -72,9 +72,9 @@ class Gymnax:
     def _declared(
         self, of: Callable[[Any], Any], convert: Callable[[Any], spaces.Space]
     ) -> tuple[spaces.Space, spaces.Space]:
-        """Return the spaces that `of(params)` declares with parameters at their lower and at their upper ends.
+        """Return the two spaces that `of(params)` declares with lowest and with highest values of parameters.
 
-        The two ends are those of `ends`. `convert` makes each a space of Gymnasium.
+        The parameters and these values are those of the field `ends`. `convert` makes each one a space of Gymnasium.
         """
         params, ends = self.env.default_params, ({name: end[i] for name, *end in self.ends} for i in (0, 1))
         low, high = (convert(of(params.replace(**values) if values else params)) for values in ends)
@@ -164,7 +164,10 @@ def ids() -> list[str]:
 
 @functools.cache
 def _make(env_id: str, **kwargs: Any) -> Any:
-    """Return gymnax's environment, one object for each configuration, as gymnax and jit compare them by identity."""
+    """Return gymnax's environment without its time limit; there is one object for each configuration.
+
+    gymnax and jit compare environments by identity.
+    """
     gymnax = library("gymnax", "gymnax")
     env, _ = gymnax.make(known("gymnax", env_id, gymnax.registered_envs), **kwargs)
     # Before 1.0 `is_terminal` is also true at the time limit, so that every truncation would be a termination.

@@ -45,7 +45,7 @@ class Parameter(NamedTuple):
 
     @property
     def dotted(self) -> str:
-        """Dotted path of this parameter, without wrappers and suites, such as "cart.gravity"."""
+        """Dotted path of this parameter, such as "cart.gravity"; fields `env` and `params` are left out of it."""
         return _option_path(self.path).partition(".")[2]
 
 
@@ -59,7 +59,7 @@ class Item(NamedTuple):
 
 
 def parameters(env: Any) -> dict[str, Parameter]:
-    """Return every parameter of an environment, such as gravity, by its shortest name."""
+    """Return every parameter of an environment, such as gravity, by its shortest unique name."""
     every = sorted(_parameters(env, (), False), key=lambda parameter: len(parameter.path))
     by_field: dict[str, list[Parameter]] = {}
     for parameter in every:
@@ -114,12 +114,12 @@ def require_known(names: Mapping[str, Any], known: Mapping[str, Parameter]) -> N
 
 
 def parameter_value(env: Any, name: str) -> Value:
-    """Return the value of the environment's parameter `name`, as a Python number where it is an array []."""
+    """Return the value of the environment's parameter `name`; an array of shape [] becomes a Python number."""
     return plain_value(value_at(env, parameters(env)[name].path))
 
 
 def value_at(thing: Any, path: ParameterPath) -> Any:
-    """Return the entry at `path` of `thing`, a dataclass, mapping or sequence with others inside."""
+    """Return the entry at `path` of `thing`, a dataclass, mapping or sequence that may contain others."""
     for step in path:
         thing = next(entry.value for entry in _entries(thing) if entry.key == step)
     return thing
@@ -128,7 +128,7 @@ def value_at(thing: Any, path: ParameterPath) -> Any:
 def put(thing: Any, path: ParameterPath, value: Any) -> Any:
     """Return a copy of `thing` with the entry at `path` replaced by `value`.
 
-    `thing` is a dataclass, mapping or sequence with others inside.
+    `thing` is a dataclass, mapping or sequence that may contain others; `path` leads through these.
     """
     step, *rest = path
     new = put(value_at(thing, (step,)), tuple(rest), value) if rest else value
@@ -141,7 +141,7 @@ def put(thing: Any, path: ParameterPath, value: Any) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """Return an array [] as a Python number; everything else unchanged."""
+    """Return an array of shape [] as a Python number; everything else, traced arrays too, unchanged."""
     is_scalar = isinstance(value, np.ndarray | np.generic | Array) and value.ndim == 0
     return value.item() if is_scalar and not isinstance(value, jax.core.Tracer) else value
 
@@ -199,7 +199,7 @@ AROUND = (Grouped, TeamView, ActionRepeat, ClipActions, BoundarySampling)  # wra
 
 
 class RandomisedState(NamedTuple):
-    """State of an environment with sampled parameters, and the parameters of this episode."""
+    """State of an environment with sampled parameters, and the values of these parameters in this episode, by name."""
 
     inner: PyTree
     numbers: dict[str, Array]  # []
@@ -305,7 +305,10 @@ def _require_text(name: Any, value: Any, place: str) -> None:
 
 
 def merged(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `params` with `changes`, which have priority, table by table; a range with low and high is one value."""
+    """Return `params` updated with `changes`, also inside of nested dicts, whose other entries are kept.
+
+    A range, a dict of "low" and "high", counts as one value: it is replaced as a whole.
+    """
     both = dict(params)
     for name, value in changes.items():
         tables = [isinstance(one, Mapping) and {*one} != {"low", "high"} for one in (both.get(name), value)]
@@ -319,10 +322,10 @@ def first_values(params: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def refuse_drawn(name: str, params: Mapping[str, Value], drawable: Collection[str] = ()) -> None:
-    """Raise ConfigError if one of `params`, arguments of a constructor, is a range, as these cannot be drawn at resets.
+    """Raise ConfigError if one of `params` is a range: arguments of a constructor cannot be drawn at resets.
 
-    Only an environment's own numbers can be: `drawable` are their names, and `name` is that of the environment, for the
-    error.
+    Only an environment's own numbers can be drawn: `drawable` are their names, and `name` is that of the environment,
+    both for the error.
     """
     for key, value in params.items():
         if is_range(value):

@@ -48,16 +48,15 @@ class Ranges(NamedTuple):
 
 @part
 class AdaptiveRanges:
-    """Automatic domain randomisation: each end of each range moves outward while the policy does well at it.
+    """Automatic domain randomisation: ranges of environment parameters widen at the ends where the policy does well.
 
-    The ranges are those from which parameters of the environment, such as gravity, are drawn at resets. Akkaya et al.,
-    "Solving Rubik's Cube with a Robot Hand", 2019, https://arxiv.org/abs/1910.07113, algorithm 1. Each end of each
-    range has a buffer with the performance of the episodes in which the parameter had the value of that end. Once the
-    buffer has `episodes` of them, their mean decides: at `widen_at` or more the end moves outward, at `narrow_at` or
-    less it moves back, and between the two it stays; the buffer is emptied. In contrast to the paper, ends move between
-    two rollouts only, so that a buffer may have more episodes; the policy learns from all episodes; and an end stays
-    between its first value and its limit, `low` or `high`. A parameter that is not drawn yet begins as a range of one
-    value.
+    Parameters of the environment, such as gravity, are drawn from the ranges at resets. Akkaya et al., "Solving Rubik's
+    Cube with a Robot Hand", 2019, https://arxiv.org/abs/1910.07113, algorithm 1. Each end of each range has a buffer
+    with the performance of the episodes in which the parameter had the value of that end. Once the buffer has
+    `episodes` of them, their mean decides: at `widen_at` or more the end moves outward, at `narrow_at` or less it moves
+    back, and between the two it stays; the buffer is emptied. In contrast to the paper, ends move between two rollouts
+    only, so that a buffer may have more episodes; the policy learns from all episodes; and an end stays between its
+    first value and its limit, `low` or `high`. A parameter that is not drawn yet begins as a range of one value.
     """
 
     leaves: tuple[str, ...] = static("numbers of the environment whose ranges adapt, such as env.gravity", default=())

@@ -91,7 +91,7 @@ def arguments(found: Any, name: str, options: Mapping[str, Any]) -> dict[str, An
 
 
 def parameters_of(found: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a class or function by name; {} for an environment, which is made already."""
+    """Return the parameters of a class or function by name; {} if `found` is an environment itself."""
     if not isinstance(found, type | types.FunctionType | functools.partial):
         return {}
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

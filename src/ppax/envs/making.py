@@ -208,7 +208,7 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
 def for_evaluation(env: Env, *env_params: Mapping[str, Any]) -> Env:
     """Return `env` with the numbers (parameters such as gravity) at the end of its schedule, and with `env_params`.
 
-    Of several `env_params` the later ones have priority. Errors as in `other_params`.
+    Of several `env_params` the later ones have priority. Raises ConfigError as `other_params` does.
     """
     last: Env = ended(env) if isinstance(env, VectorEnv) else env
     for one in env_params:
@@ -233,7 +233,7 @@ def ended(env: VectorEnv) -> VectorEnv:
     """Return `env` as evaluations use it: with the last values of its schedule, and first episodes of full length.
 
     A schedule changes an environment's parameters, such as gravity, over training; `stagger` shortens first episodes.
-    The result has neither; it is `env` itself if that has neither.
+    The result has neither of them. If `env` has neither, it is returned itself.
     """
     if env.stagger:
         env = dataclasses.replace(env, stagger=False)

@@ -48,8 +48,10 @@ def lidar(
     of a box that the sensor is in, numbers or [D] each; an infinite one is no wall.
 
     A body with its centre at the sensor is not seen, so `centres` may include the sensor's own; one that merely
-    contains the sensor is at distance 0 in the directions towards its centre. For many sensors: `jax.vmap(lidar, (0,
-    None, None, None))(centres, rays, centres, radius)`, [N, R].
+    contains the sensor is at distance 0 in the directions towards its centre. The distances from sensors at all N
+    centres, [N, R]:
+
+    `jax.vmap(lidar, (0, None, None, None))(centres, rays, centres, radius)`
     """
     rays = jnp.asarray(rays)
     # ray [R, 1] and way [1, N] for each axis, bodies last, so that the minimum over them is vectorised

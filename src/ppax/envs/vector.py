@@ -253,8 +253,8 @@ class VectorEnv:
     def _to_metric(self, x: Array) -> Array:
         """Return a metric of E environments, [E] or [E, A], as float32 [B], with a number for each of B streams.
 
-        A stream is one of the A agents in one environment; without an agent axis an environment's number counts for all
-        of its agents.
+        A stream is one of the A agents in one environment. In a metric without an agent axis the number of an
+        environment counts for all of its agents.
         """
         rows = x.reshape(self.num_envs, -1).astype(jnp.float32)
         return jnp.broadcast_to(rows, (self.num_envs, self.num_agents)).reshape(self.num_streams)

@@ -1,6 +1,7 @@
 """Algorithmic trading of one asset, whose price drifts and oscillates at rates that the agent must infer.
 
-The task of rl8, https://github.com/theOGognf/rl8. It never terminates; use TimeLimit. Actions are masked.
+The task of rl8, https://github.com/theOGognf/rl8. It never terminates; use TimeLimit. Actions that the agent cannot
+take, such as selling without the asset, are masked.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Navigator: agents in a box apply forces to reach their targets.
 
-The task is the single navigator of JaxDEM, https://github.com/cdelv/JaxDEM: the reward is a difference of
-potentials (Ng, Harada, Russell, "Policy invariance under reward transformations", 1999), minus a fraction of the
-kinetic energy gained. Walls and other agents exert spring forces, as in the discrete element method. With several
-agents, LIDAR, a shared part of the reward and a bonus at the target can be added.
+The task is the single navigator of JaxDEM, https://github.com/cdelv/JaxDEM: the reward is a difference of potentials
+(Ng, Harada, Russell, "Policy invariance under reward transformations", 1999), minus a fraction of the kinetic energy
+gained. Walls and other agents exert spring forces, as in the discrete element method. Options add further agents,
+LIDAR, a bonus at the target, and a share of the reward that is the mean over all agents.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class ObsActionProbe(Probe):
 class InfiniteProbe(Probe):
     """Environment of an endless episode with reward 1 and observation 0: V = 1 / (1 - gamma).
 
-    In a TimeLimit it tests the bootstrap value after truncation.
+    Inside the wrapper TimeLimit it tests the bootstrap value after truncation.
     """
 
     def reset(self, key: Key) -> EnvReset:

@@ -129,9 +129,9 @@ def each_group(function: Callable[..., Any], mask: Any, *others: Any) -> Any:
 def space_mismatches(space: spaces.Space, element: Any, name: str, axis: Any = ()) -> Iterator[str]:
     """Yield a sentence for each reason why `element` does not belong to `space`: wrong entries, shape or dtype.
 
-    Nothing is yielded if it does. `name` is what the sentences call the element. If `element` is a batch, `axis` is its
-    leading shape, such as (num_envs,); if it is a dict of batches by group, `axis` is a dict of their leading shapes.
-    Without this check NumPy would broadcast a wrong shape silently.
+    Nothing is yielded for an element that belongs to the space. `name` is what the sentences call the element. If
+    `element` is a batch, `axis` is its leading shape, such as (num_envs,); if it is a dict of batches by group, `axis`
+    is a dict of their leading shapes. Without this check NumPy would broadcast a wrong shape silently.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         kind: Any = dict if isinstance(space, spaces.Dict) else tuple
@@ -190,8 +190,8 @@ def number_mismatches(leaf: Leaf, x: np.ndarray, name: str) -> Iterator[str]:
 class EpisodeStats(NamedTuple):
     """Rewards and episode ends of B streams that are logged, if learning uses other rewards or ends.
 
-    A stream is one agent in one environment. They come from `info["episode_stats"]`. For example, Atari games learn
-    from clipped rewards and single lives, and log the scores of whole games.
+    The environments give them in `info["episode_stats"]`. For example, Atari games learn from clipped rewards and
+    single lives, and log the scores of whole games. A stream is one agent in one environment.
     """
 
     reward: np.ndarray  # [B] float32
@@ -496,10 +496,10 @@ def stack_elements(rows: Sequence[Any]) -> Any:
 
 
 def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool, axis: tuple[int, ...] = ()) -> Iterator[str]:
-    """Yield an error sentence for each of "action_mask" and "episode_stats" that does not come with every `info`.
+    """Yield an error sentence for each of "action_mask" and "episode_stats" that `info` lacks or has unexpectedly.
 
-    `mask` and `episode_stats` say whether the `info` of the first reset had these entries; every later `info` has to
-    have the same ones, because arrays were made for these. `axis` is not read.
+    `mask` and `episode_stats` say whether the `info` of the first reset had these entries. Every later `info` must have
+    the same ones, because arrays were made for these. `axis` is not read.
     """
     for name, declared in (("action_mask", mask), ("episode_stats", episode_stats)):
         if (name in info) != declared:

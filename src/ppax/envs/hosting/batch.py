@@ -172,7 +172,7 @@ class EnvBatch:
             self.over[i] = True
 
     def close(self) -> None:
-        """Close every environment of the batch, also if one of them fails to close."""
+        """Close every environment of the batch, even if one of them fails to close."""
         close_all([env.close for env in self.envs])
 
     def _repeated(self, i: int, action: Any) -> Any:

@@ -95,9 +95,9 @@ class AdaptedEnv(gymnasium.Wrapper):  # type: ignore[type-arg]
         self._mask, self._recorder, self._known, self._open = mask, recorder, 0.0, False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Return observation and info after a reset, which may end an episode that the recording wrapper has not ended.
+        """Return observation and info after a reset; info reports the end of a recorded episode that was cut short.
 
-        A wrapper around the recorder may end an episode early. If this reset then starts a new recording,
+        A wrapper around the recording one may end an episode early. If this reset then starts a new recording,
         `info["episode_stats"]` reports that the old recorded episode has ended; if only a life was lost, the recording
         goes on. A reset with a `seed` reports no end.
         """

@@ -127,7 +127,8 @@ class HostEnv:
     def recreate(self, num_envs: int) -> HostEnv:
         """Return a HostEnv of `num_envs` new environments of the same kind.
 
-        A vector that the user has created cannot be made again: it is used again, with its own number of environments.
+        A vector environment that the user has created cannot be made again: it is used again, with its own number of
+        environments.
         """
         other = self.host.recreate(num_envs)
         return dataclasses.replace(self, host=other, num_envs=other.num_envs)

@@ -191,7 +191,7 @@ def _alike(made: Any, factory: Factory) -> Any:
 def _wrapped(factories: list[Factory], wrap: Callable[[Factory], Any]) -> list[Factory]:
     """Return a list with `wrap(factory)` of each function; a function that is listed twice is wrapped once.
 
-    So functions that were the same object before are so afterwards, by which environments of one kind are recognised.
+    So one function becomes one function again: environments of the same function object are known to be of one kind.
     """
     made = {id(one): wrap(one) for one in factories}
     return [made[id(one)] for one in factories]
@@ -338,7 +338,7 @@ def _refuse_converted(env: Any) -> None:
 
 
 def first_reset(env: Any) -> Any:
-    """Return the result of a reset with a seed; without one where `reset` does not take it, as in Gym before 0.26."""
+    """Return the result of `env.reset` with a seed, or without one if `reset` takes none, as in Gym before 0.26."""
     try:
         return env.reset(seed=0)
     except TypeError:

@@ -151,7 +151,10 @@ class Host:
 
     @property
     def has_final_obs(self) -> bool:
-        """Whether an episode may end and the next begin within one step, so that final observations need a value."""
+        """Whether an episode may end and the next begin within one step.
+
+        If so, a step's result has final observations, whose values the critic must compute separately.
+        """
         return self.stepper.has_final_obs
 
     @property

@@ -288,7 +288,7 @@ class Turns:
 
 
 def is_parallel(env: Any) -> bool:
-    """Return whether an environment has the interface of PettingZoo's `ParallelEnv`; a turn-based one has it, too."""
+    """Return whether an environment has all attributes of PettingZoo's `ParallelEnv`, as turn-based ones have, too."""
     return all(hasattr(env, name) for name in PARALLEL_ENV)
 
 

@@ -231,7 +231,7 @@ class TensorBatch(VectorEnv):
         return shared
 
     def _info(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the action mask and the entries that are logged from `info`, as NumPy arrays.
+        """Return, from `info`, the action mask and the entries that are logged, as NumPy arrays.
 
         If `info` has "final_info", in which simulators keep the entries of an episode's last step, the result has it,
         too.

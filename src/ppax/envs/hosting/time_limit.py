@@ -45,8 +45,8 @@ def takes(make: Callable[..., Any], name: str) -> bool:
 def limited(make: Callable[..., Any], steps: int, **arguments: Any) -> Any:
     """Return the environment `make(**arguments)`, whose episodes are truncated after `steps` steps.
 
-    If it has Gymnasium's TimeLimit already, the limit of this is replaced. Raises NotLimited for a turn-based
-    environment.
+    If it has a TimeLimit of Gymnasium already, `steps` becomes the limit of this wrapper. Raises NotLimited for a
+    turn-based environment.
     """
     env = make(**arguments)
     inner = env

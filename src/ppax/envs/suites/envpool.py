@@ -35,7 +35,10 @@ class EnvPoolVector(VectorEnv):
         self._create_pool(0)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Return observations and info after a reset of all environments of the pool; a seed needs a new pool first."""
+        """Return observations and info after a reset of all environments of the pool.
+
+        With a seed the pool is replaced by a new one, as EnvPool takes seeds only when a pool is created.
+        """
         if seed is not None:
             self._create_pool(int(seed) % 2**31)
         obs, info = self._pool.reset()

@@ -108,7 +108,7 @@ def _fields(value: Any) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with dicts in place of NamedTuples and dataclasses, also inside."""
+    """Return a value with dicts in place of NamedTuples and dataclasses, at all levels of nesting."""
     fields = _fields(value)
     return value if fields is None else {name: _plain(x) for name, x in fields.items()}
 

@@ -127,7 +127,7 @@ NEWER = {"navix": (3, 12)}  # minimum Python version of an extra, as in pyprojec
 def library(module: str, extra: str) -> Any:
     """Return an optional module, imported; ImportError with the extra of ppax to install if it is missing.
 
-    Lines that it prints go to standard error: standard output is for results.
+    Lines that the module prints go to standard error, because standard output is for results.
     """
     try:
         with contextlib.redirect_stdout(sys.stderr):

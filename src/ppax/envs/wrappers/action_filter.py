@@ -1,4 +1,4 @@
-"""Low-pass filter of continuous actions before they reach a compiled environment, with its state in the observation."""
+"""Low-pass filter of continuous actions before they reach a compiled environment; observations have its state."""
 
 from __future__ import annotations
 

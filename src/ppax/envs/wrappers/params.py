@@ -147,9 +147,10 @@ def plain_value(value: Any) -> Any:
 
 
 def _parameters(thing: Any, path: ParameterPath, in_static: bool) -> Iterator[Parameter]:
-    """Yield the parameters in `thing`, an environment or a structure inside of one, which is at `path`.
+    """Yield the parameters of an environment that are in `thing`, the environment or a structure inside of it.
 
-    Inside of a static field (`in_static`) only fields that are declared as parameters count, not every number.
+    `path` is the path of `thing` in the environment. With `in_static`, as `thing` is inside of a static field, only
+    fields that are declared as parameters are yielded, otherwise all numbers.
     """
     for key, value, field, is_static in _entries(thing):
         here, kind = (*path, key), _kind(value)
@@ -268,7 +269,7 @@ def adjust(env: Environment, params: Mapping[str, Value]) -> Environment:
 
 
 def ranges_of(env: Environment) -> dict[str, dict[str, ParameterPath]]:
-    """Return the paths in `env` of both ends of each range from which it draws a parameter.
+    """Return the paths in `env` of both ends of each range from which `env` draws a parameter at resets.
 
     They are {name of the parameter: {"low": path, "high": path}}; {} if the environment draws none.
     """
@@ -285,10 +286,10 @@ def is_range(value: Any) -> bool:
 
 
 def nested(params: Mapping[str, Any], place: str = "env_params") -> dict[str, Any]:
-    """Return parameters with tables for dotted names: {"config.lanes": 2} as {"config": {"lanes": 2}}.
+    """Return parameters with dotted names as nested dicts: {"config.lanes": 2} as {"config": {"lanes": 2}}.
 
-    Of a value and a table of the same name the later one stays. Raises ConfigError for a name that is no string, as run
-    files have no others; `place` is what the error calls `params`.
+    If a value and a dict have the same name, the later one stays. Raises ConfigError for a name that is no string, as
+    run files have no others; `place` is what the error calls `params`.
     """
     tables: dict[str, Any] = {}
     for name, value in params.items():

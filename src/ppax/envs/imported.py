@@ -34,8 +34,8 @@ def is_own(name: str) -> bool:
 def find_env(name: str) -> Any:
     """Return the class, function or environment that an import path or short name stands for.
 
-    Raises Untrusted, before anything is imported, if the user does not trust its package, and ConfigError where there
-    is no such thing.
+    Raises Untrusted, before anything is imported, if the user does not trust the package that has it, and ConfigError
+    if the path or name stands for nothing.
     """
     path = name if imports.is_path(name) else imports.registered(KIND)[name]
     found = imports.load(path, "env")

@@ -206,7 +206,7 @@ def _arguments_of(factory: Factory) -> Mapping[str, inspect.Parameter]:
 
 
 def _defaults_of(factory: Factory) -> dict[str, Any]:
-    """Return the defaults of a function's arguments by name, of those that have one."""
+    """Return the defaults of a function's arguments by name; arguments without a default are left out."""
     return {name: x.default for name, x in _arguments_of(factory).items() if x.default is not x.empty}
 
 
@@ -295,10 +295,10 @@ def groups_by_name(env: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def _team(factory: Callable[..., Any], name: str) -> Any:
-    """Return a new environment of several agents, made by `factory`; `name` is its name in errors.
+    """Return a new environment of several agents, made by `factory`; `name` is the environment's name in errors.
 
-    Raises ConfigError where agents of one group have different spaces, or where a central critic needs observations
-    joined to a vector and they cannot be flattened.
+    Raises ConfigError if agents of one group have different spaces, or if a central critic needs all observations
+    joined to one vector and these cannot be flattened.
     """
     try:
         with env_errors(name, "constructor"):

@@ -170,7 +170,7 @@ class Host:
         return self._stepper is not None
 
     def sizes(self) -> set[int]:
-        """Return the set of the batches' sizes, in streams: one agent in one environment each."""
+        """Return the set of the batches' sizes, each in streams; a stream is one agent in one environment."""
         return {rows.stop - rows.start for rows in self.batches}
 
     def reset(self, seeds: Sequence[int]) -> list[HostStep]:

@@ -165,7 +165,7 @@ class TensorBatch(VectorEnv):
         return np.asarray(x.detach().cpu() if isinstance(x, self._torch.Tensor) else x)
 
     def _borrowed(self, x: Any) -> jax.Array:
-        """Return a tensor as an array of JAX in the same memory; as a copy, if it has gaps or 64 bits."""
+        """Return a tensor as an array of JAX in the same memory; a tensor with gaps or of 64 bits is copied."""
         return jax.dlpack.from_dlpack(self._tensor(x).contiguous())
 
     def _keep(self, obs: Any) -> None:

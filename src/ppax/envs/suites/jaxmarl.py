@@ -49,12 +49,12 @@ class JaxMARL:
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Space of one agent's observation: a Box without bounds, or a Dict of such by group."""
+        """Space of one agent's observation: a Box without bounds; with groups a Dict with a Box for each group."""
         return self._by_group(lambda members: spaces.Box(-np.inf, np.inf, _shapes(self.env)[members[0]], np.float32))
 
     @property
     def action_space(self) -> spaces.Space:
-        """Space of one agent's action: Discrete or Box, or a Dict of such by group."""
+        """Space of one agent's action: Discrete or Box; with groups a Dict with the space of each group."""
         with jax.ensure_compile_time_eval():
             return self._by_group(lambda members: _action_space(self.env.action_space(members[0])))
 

@@ -117,7 +117,7 @@ def ids() -> list[str]:
 
 @functools.cache
 def _make(env_id: str) -> Any:
-    """Return Pgx's environment, one object for each game, as jit compares them by identity."""
+    """Return Pgx's environment, the same object for equal ids, as jit compares objects by identity."""
     return library("pgx", "pgx").make(env_id)
 
 

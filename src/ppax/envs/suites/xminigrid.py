@@ -94,7 +94,7 @@ def ids() -> list[str]:
 
 @functools.cache
 def _make(env_id: str) -> tuple[Any, Any]:
-    """Return the environment and its parameters, one object for each room, as jit compares them by identity."""
+    """Return the environment and its parameters, the same objects for equal ids, as jit compares them by identity."""
     env, params = library("xminigrid", "xminigrid").make(env_id)
     return env, params
 

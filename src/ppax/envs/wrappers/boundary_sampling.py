@@ -99,7 +99,7 @@ class BoundarySampling(Wrapper):
 
 
 def total_name(end: int) -> str:
-    """Return the name of the metric of the performance at an end of a range.
+    """Return the name of the metric that sums the policy's performance at one end of a parameter's range.
 
     `end` is 2 i for the lower end of parameter i and 2 i + 1 for its upper end. The name has slashes, which the names
     of an environment's own metrics never have.
@@ -108,7 +108,7 @@ def total_name(end: int) -> str:
 
 
 def count_name(end: int) -> str:
-    """Return the name of the metric of the number of episodes at an end of a range.
+    """Return the name of the metric that counts the episodes at one end of a parameter's range.
 
     `end` is 2 i for the lower end of parameter i and 2 i + 1 for its upper end.
     """

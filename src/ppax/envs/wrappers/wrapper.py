@@ -1,4 +1,4 @@
-"""Base of the wrappers, and pictures of compiled environments inside any wrappers."""
+"""Base class of the wrappers, and functions that unwrap and draw compiled environments inside of wrappers."""
 
 from __future__ import annotations
 

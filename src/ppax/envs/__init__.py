@@ -1,4 +1,4 @@
-"""Environments: `make` creates one by name, and your own implements the protocol `ppax.protocols.Environment`."""
+"""Environments: `make` creates one by name; your own has to implement the protocol `ppax.protocols.Environment`."""
 
 from ppax.envs import builtin
 from ppax.envs.adaptive_ranges import AdaptiveRanges

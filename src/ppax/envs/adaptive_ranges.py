@@ -35,8 +35,9 @@ SIDES = ("low", "high")
 class Ranges(NamedTuple):
     """State of d adaptive parameter ranges: lower and upper ends, [d, 2], and the policy's performance at each end.
 
-    An environment's parameters, such as gravity, are drawn from the ranges. Performance is kept as the sum over the
-    buffered episodes at an end, and as their number; `start` has the first ends.
+    Parameters of the environment, such as gravity, are drawn from the ranges at resets. `start` has the ends with which
+    the ranges began. `total` and `count`, [d, 2] each, are the buffer of each end: the summed performance and the
+    number of the episodes at this end since it was last decided whether to move it.
     """
 
     start: Array  # [d, 2] values at which the ends begin
@@ -47,16 +48,15 @@ class Ranges(NamedTuple):
 
 @part
 class AdaptiveRanges:
-    """Automatic domain randomisation: each end of each range moves outward while the policy does well at it.
+    """Automatic domain randomisation: ranges of environment parameters widen at the ends where the policy does well.
 
-    The ranges are those from which parameters of the environment, such as gravity, are drawn at resets. Akkaya et al.,
-    "Solving Rubik's Cube with a Robot Hand", 2019, https://arxiv.org/abs/1910.07113, algorithm 1. Each end of each
-    range has a buffer with the performance of the episodes in which the parameter had the value of that end. Once the
-    buffer has `episodes` of them, their mean decides: at `widen_at` or more the end moves outward, at `narrow_at` or
-    less it moves back, and between the two it stays; the buffer is emptied. In contrast to the paper, ends move between
-    two rollouts only, so that a buffer may have more episodes; the policy learns from all episodes; and an end stays
-    between its first value and its limit, `low` or `high`. A parameter that is not drawn yet begins as a range of one
-    value.
+    Parameters of the environment, such as gravity, are drawn from the ranges at resets. Akkaya et al., "Solving Rubik's
+    Cube with a Robot Hand", 2019, https://arxiv.org/abs/1910.07113, algorithm 1. Each end of each range has a buffer
+    with the performance of the episodes in which the parameter had the value of that end. Once the buffer has
+    `episodes` of them, their mean decides: at `widen_at` or more the end moves outward, at `narrow_at` or less it moves
+    back, and between the two it stays; the buffer is emptied. In contrast to the paper, ends move between two rollouts
+    only, so that a buffer may have more episodes; the policy learns from all episodes; and an end stays between its
+    first value and its limit, `low` or `high`. A parameter that is not drawn yet begins as a range of one value.
     """
 
     leaves: tuple[str, ...] = static("numbers of the environment whose ranges adapt, such as env.gravity", default=())
@@ -78,10 +78,10 @@ class AdaptiveRanges:
     )
 
     def __call__(self, agent: Any, progress: Array, env_steps: Array) -> NoReturn:
-        """Raise ConfigError always: adaptive ranges are not called as a schedule, and cannot be part of another one.
+        """Raise ConfigError always: unlike other schedules, adaptive ranges do not follow the progress of training.
 
-        Other schedules compute values from the progress of training and from an agent's numbers (its traced
-        parameters). These ranges depend on the returns of episodes instead.
+        They depend on the returns of episodes. So AdaptiveRanges cannot be the schedule of an agent, nor be combined
+        with other schedules; the error says how to pass them to the environment.
         """
         raise ConfigError(
             "schedule: adaptive ranges are those of an environment's numbers, and no part of another schedule: write "
@@ -89,18 +89,19 @@ class AdaptiveRanges:
         )
 
     def limits(self) -> Array:
-        """Return the limits that the ends of the ranges cannot pass, [d, 2]."""
+        """Return the limits that the ends of the d ranges cannot pass, [d, 2]: of lower ends, and of upper ends."""
         return jnp.stack([jnp.stack([jnp.float32(x) for x in side]) for side in (self.low, self.high)], axis=1)
 
     def begin(self, start: Array) -> Ranges:
-        """Return the state of ranges that begin with the ends `start`, [d, 2], with empty buffers of performance."""
+        """Return the state of d ranges that begin with the lower and upper ends `start`, [d, 2], and no episodes."""
         zeros = jnp.zeros(start.shape, jnp.float32)
         return Ranges(start, start, zeros, zeros)
 
     def moved(self, ranges: Ranges) -> Ranges:
-        """Return the ranges after one update, in which each end with enough buffered episodes moves or stays.
+        """Return the ranges after one update, in which every end with at least `episodes` buffered episodes may move.
 
-        The buffers of these ends are emptied; the buffers of all other ends are kept.
+        The mean performance in these episodes decides whether the end moves outward, moves back or stays; then its
+        buffer is emptied. All other ends stay, and their buffers are kept.
         """
         full = ranges.count >= self.episodes
         mean = mean_performance(ranges)
@@ -118,15 +119,15 @@ class AdaptiveRanges:
 
 
 def mean_performance(ranges: Ranges) -> Array:
-    """Return the mean performance of the buffered episodes at each end of the ranges, [d, 2].
+    """Return the mean performance of the policy at each end of the d ranges, over the episodes in its buffer, [d, 2].
 
-    It is MISSING, which is read as NaN, where no episode is buffered.
+    For an end without episodes it is the number MISSING, which logs read as NaN.
     """
     return jnp.where(ranges.count > 0, ranges.total / jnp.maximum(ranges.count, 1.0), MISSING)
 
 
 def adaptive_of(env: Any) -> AdaptiveRanges | None:
-    """Return the schedule of an environment, compiled or on the host, if it adapts ranges to the policy; else None."""
+    """Return the environment's schedule if it is AdaptiveRanges, else None; `env` is a VectorEnv or a HostEnv."""
     schedule = env.settings.schedule
     return schedule if isinstance(schedule, AdaptiveRanges) else None
 
@@ -146,7 +147,7 @@ def current_ends(env: VectorEnv, schedule: AdaptiveRanges, ranges: Ranges) -> di
 
 
 def limits_of(env: VectorEnv, schedule: AdaptiveRanges) -> dict[str, Any]:
-    """Return the widest ranges that adaptation can reach, from which evaluations draw.
+    """Return the widest ranges that adaptation can reach; evaluations draw the environment's parameters from these.
 
     They have the form of `env_params`: {"gravity": {"low": 5.0, "high": 15.0}}.
     """
@@ -157,11 +158,11 @@ def limits_of(env: VectorEnv, schedule: AdaptiveRanges) -> dict[str, Any]:
 
 
 def adapt_ranges(env: Any, ranges: Ranges | tuple[()], episodes: Episodes) -> tuple[Any, Episodes, Mapping[str, Array]]:
-    """Return the adapted ranges, the rollout's episodes, and the policy's performance at the ends, after a rollout.
+    """Return (ranges, episodes, performance) after a rollout, by whose episodes the parameter ranges are adapted.
 
-    Without adaptive ranges these are `ranges` and `episodes` unchanged, and {}. Otherwise the episodes are returned
-    without the metrics that measure the ends, and the performance is the mean over the buffered episodes at each end,
-    by name.
+    The returned episodes are those of the rollout, without the metrics that measure the policy at the ends of the
+    ranges. `performance` has the mean performance over the buffered episodes at each end, by name. If the environment
+    has no adaptive ranges, the result is (`ranges`, `episodes`, {}).
     """
     schedule = adaptive_of(env) if ranges else None
     if schedule is None or not isinstance(ranges, Ranges):
@@ -195,16 +196,19 @@ def with_ends(env: VectorEnv, schedule: AdaptiveRanges) -> VectorEnv:
 
 
 def without_ends(env: VectorEnv) -> VectorEnv:
-    """Return `env` without the schedule that adapts its ranges, which stay as they begin; `env` if it has none."""
+    """Return `env` without AdaptiveRanges: its parameters are drawn from the first ranges, which no longer change.
+
+    An environment without adaptive ranges is returned unchanged.
+    """
     if adaptive_of(env) is None:
         return env
     return dataclasses.replace(env, env=_inside(env.env), schedule=None)
 
 
 def check_adaptive(env: Any, schedule: AdaptiveRanges) -> None:
-    """Raise ConfigError for an environment that does not sample the ends of the ranges that `schedule` adapts.
+    """Raise ConfigError unless `env` has the wrapper BoundarySampling, with which adaptive ranges measure the policy.
 
-    Raises it also where the schedule's options contradict each other, or where its limits do not fit the environment.
+    It is raised, too, if options of `schedule` contradict each other, or if its limits do not fit the environment.
     """
     if not _has_ends(env.env):
         raise ConfigError(
@@ -237,9 +241,9 @@ def _has_ends(env: Any) -> bool:
 
 
 def _names(env: Any, schedule: AdaptiveRanges) -> tuple[str, ...]:
-    """Return the parameters in the schedule's `leaves` by the shortest names that are unique in `env`, such as "mass".
+    """Return the shortest unique names in `env`, such as "mass", of the parameters in the schedule's `leaves`.
 
-    Raises ConfigError for one that `env` lacks.
+    `leaves` has dotted paths, such as "env.mass". Raises ConfigError for a parameter that `env` lacks.
     """
     lacking = [leaf for leaf in schedule.leaves if not leaf.startswith(ROOT)]
     if lacking or not schedule.leaves:
@@ -256,7 +260,7 @@ def _end_names(env: VectorEnv, schedule: AdaptiveRanges) -> list[str]:
 
 
 def _starts(env: VectorEnv, schedule: AdaptiveRanges) -> Array:
-    """Return the ends at which the adaptive ranges begin, [d, 2] lower and upper: those of `env` itself."""
+    """Return the ends at which the d adaptive ranges begin, [d, 2], lower and upper: those that `env` was made with."""
     check_adaptive(env, schedule)
     paths = ranges_of(env.env)
     ends = [value_at(env.env, paths[name][side]) for name in _names(env.env, schedule) for side in SIDES]
@@ -285,7 +289,10 @@ def _check(names: tuple[str, ...], schedule: AdaptiveRanges) -> None:
 
 
 def _check_limits(env: VectorEnv, schedule: AdaptiveRanges) -> None:
-    """Raise ConfigError for limits of adaptive ranges inside the first ranges, or outside of what `env` allows."""
+    """Raise ConfigError if the limits of an adaptive range do not contain the range with which it begins.
+
+    It is raised, too, if a limit is no valid value of the environment's parameter.
+    """
     numbers = jax.tree.leaves((env, schedule))
     if any(isinstance(x, jax.core.Tracer) for x in numbers):
         return  # traced in a program: the limits were checked when the environment was made

@@ -25,7 +25,7 @@ END = 2.0**63  # steps of the environment at the end of a schedule, more than an
 
 
 class Scheduled(NamedTuple):
-    """Environment with the parameters of some moment of training, and those among them that the schedule changes."""
+    """Environment with its parameters at some moment of training, and, by name, those that the schedule has set."""
 
     env: VectorEnv
     numbers: Mapping[str, Array]
@@ -70,9 +70,9 @@ def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
 
 
 def check_schedule(env: Any) -> None:
-    """Raise ConfigError where the environment's schedule changes something else than its parameters.
+    """Raise ConfigError if the environment's schedule changes anything but parameters of the environment.
 
-    Raises it also where a parameter would be outside of its limits at the start or at the end of the schedule.
+    It is raised, too, if a parameter would be outside of its limits at the start or at the end of the schedule.
     """
     if adaptive := adaptive_of(env):
         check_adaptive(env, adaptive)
@@ -95,7 +95,7 @@ def _changed(env: VectorEnv, progress: Scalar, env_steps: Scalar) -> dict[str, A
 
 
 def _paths(env: Any) -> dict[str, ParameterPath]:
-    """Return the path in `env` of each parameter that a schedule may change, by its name and by its dotted path."""
+    """Return the path in `env` of each parameter that a schedule may change, by its shortest and by its dotted name."""
     ranges = ranges_of(env)
     found = {f"{name}.{end}": path for name, ends in ranges.items() for end, path in ends.items()}
     for name, parameter in parameters(env).items():

@@ -1,7 +1,8 @@
-"""Environments of users and of installed packages, by import path or short name.
+"""Environments of users and of installed packages, which are found by import path or short name.
 
-The path names a class, a function that makes one environment, or an environment that is a frozen part. It is stepped on
-the host if it has a method `close`, as those of Gymnasium and PettingZoo have, otherwise inside the compiled program.
+The import path names a class, a function that makes one environment, or an environment that is a frozen part. The
+environment is stepped on the host if it has a method `close`, as those of Gymnasium and PettingZoo have, otherwise
+inside the compiled program.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def is_own(name: str) -> bool:
 def find_env(name: str) -> Any:
     """Return the class, function or environment that an import path or short name stands for.
 
-    Raises Untrusted, before anything is imported, if the user does not trust its package, and ConfigError where there
-    is no such thing.
+    Raises Untrusted, before anything is imported, if the user does not trust the package that has it, and ConfigError
+    if the path or name stands for nothing.
     """
     path = name if imports.is_path(name) else imports.registered(KIND)[name]
     found = imports.load(path, "env")
@@ -77,7 +78,7 @@ def factory(found: Any, name: str, options: Mapping[str, Any]) -> Callable[[], A
 def arguments(found: Any, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return `options` as arguments of the class or function `found`: a list becomes a tuple where the default is one.
 
-    Raises ConfigError for options that it does not take, and where it needs others.
+    Raises ConfigError if `found` does not take one of the options, or needs an argument that is not among them.
     """
     try:
         inspect.signature(found).bind(**options)
@@ -90,7 +91,7 @@ def arguments(found: Any, name: str, options: Mapping[str, Any]) -> dict[str, An
 
 
 def parameters_of(found: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a class or function by name; {} for an environment, which is made already."""
+    """Return the parameters of a class or function by name; {} if `found` is an environment itself."""
     if not isinstance(found, type | types.FunctionType | functools.partial):
         return {}
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -98,7 +99,10 @@ def parameters_of(found: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def added(found: Any, options: Iterable[str]) -> set[str]:
-    """Return the names among `options` that are wrappers around the host environment `found`, not its arguments."""
+    """Return the names among `options` that are set by wrappers around the host environment `found`.
+
+    These are the time limit "max_steps" and the filter of actions "action_filter", unless `found` has such an argument.
+    """
     return {name for name in options if name in (FILTER, LIMIT) and not takes(found, name)}
 
 
@@ -112,9 +116,9 @@ def _tupled(value: Any) -> Any:
 
 
 def single(found: Any, name: str, options: Mapping[str, Any]) -> Any:
-    """Return one compiled environment: `found` itself, or what it makes with `options`.
+    """Return one compiled environment: `found` itself, or what the class or function `found` makes with `options`.
 
-    Raises ConfigError where that is no environment or does not take the options.
+    Raises ConfigError if that is no compiled environment, or if `found` does not take the options.
     """
     makes = isinstance(found, type | types.FunctionType | functools.partial)
     if options and not makes:
@@ -133,7 +137,7 @@ def _closes(x: Any) -> bool:
 def _require(x: Any, names: Sequence[str], name: str, kind: str) -> None:
     """Raise ConfigError unless `x` has the attributes `names` of an environment.
 
-    `name` and `kind` are for the error.
+    `name` is that of the environment and `kind` says what `x` is, both for the error.
     """
     lacking = [attribute for attribute in names if attribute not in dir(x)]
     if lacking:

@@ -1,4 +1,4 @@
-"""Making of environments by name, with their settings; the same environment with other parameters, or in groups."""
+"""Functions that make environments by name, and copies of environments with other parameters, schedules or groups."""
 
 from __future__ import annotations
 
@@ -87,20 +87,21 @@ def make(
     """Return `num_envs` copies of the environment called `name`, with its usual time limit.
 
     Built-in environments have a plain name ("CartPole-v1"), others are "suite/id" ("brax/ant"); `ppax envs` lists them.
-    Your own have an import path ("my_package.worlds:River"), after `ppax.trust("my_package")`. Each action is applied
-    `action_repeat` times, together one step of the agent; the time limit counts single steps. Environments on the host,
-    such as Gymnasium's, are stepped in this process, with `vectorization = "async"` in worker processes, with "ray" in
-    actors of a Ray cluster; these must answer within `timeout` seconds. `agent_ids` adds the agent's index to its
-    observation, `central_critic` adds "joint", the observations of all agents, for the critic only. `info_metrics` are
-    entries of a host environment's `info` at the last step of an episode, which are logged as means. `env_params` are
-    parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range `{"low": 0.5, "high": 2.0}`
-    from which every reset samples uniformly. Any other name is an argument of the environment's own constructor;
-    `max_steps`, if it has none of this name, is a time limit around it, and `seen` the indices of the entries of a
-    compiled environment's observation that the agent sees. `schedule` changes parameters of a compiled environment over
-    training (a curriculum; evaluations use the final values), as `ppax.schedules.Linear(("env.gravity",), end=2.0)`;
-    `clip_actions` clips continuous actions to [low, high], or to [-x, x] for one number x. `stagger` truncates the
-    first episode of each environment at a random length of at most so many steps, or of the time limit with True, so
-    that environments do not all end at once.
+    An environment of your own has an import path ("my_package.worlds:River"), after `ppax.trust("my_package")`. Each
+    action is applied `action_repeat` times, together one step of the agent; the time limit counts single steps.
+    Environments on the host, such as Gymnasium's, are stepped in this process, with `vectorization = "async"` in worker
+    processes, with "ray" in actors of a Ray cluster; these must answer within `timeout` seconds. `agent_ids` adds the
+    agent's index to its observation, `central_critic` adds "joint", the observations of all agents, for the critic
+    only. `info_metrics` are entries of a host environment's `info` at the last step of an episode, which are logged as
+    means. `env_params` are parameters by name or dotted path (`ppax envs NAME` lists them): a value, or a range
+    `{"low": 0.5, "high": 2.0}` from which every reset samples uniformly. Any other name is an argument of the
+    environment's own constructor. Two names add a wrapper if the environment has no such parameter: `max_steps` a time
+    limit, and `seen`, for compiled environments, one that shows the agent only the observation's entries at these
+    indices. `schedule` changes parameters of a compiled environment over training (a curriculum; evaluations use the
+    final values), as `ppax.schedules.Linear(("env.gravity",), end=2.0)`; `clip_actions` clips continuous actions to
+    [low, high], or to [-x, x] for one number x. `stagger` truncates the first episode of each environment at a random
+    length, so that environments do not all end at once: of at most `stagger` steps if it is a number, of at most the
+    time limit if it is True.
 
     Raises ConfigError for a wrong name or argument, ImportError for a missing library, EnvError where an environment on
     the host fails.
@@ -138,7 +139,7 @@ def _checked(name: object, num_envs: object) -> int:
 
 
 def grouped(env: Any, players: Mapping[str, Sequence[int | str]]) -> Any:
-    """Return `env`, a VectorEnv, HostEnv or one environment, with its agents split into groups with these names.
+    """Return `env` (a VectorEnv, a HostEnv or one environment) with its agents split into the groups `players`.
 
     `players` has the agents of each group, by their names, or by their indices in the environment's own order (on the
     host `possible_agents`); {} changes nothing. Raises ConfigError if an agent is in no group or in several, if an
@@ -174,8 +175,8 @@ def _grouped_on_host(env: HostEnv, players: Mapping[str, Sequence[int | str]]) -
 def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     """Return `env` with `env_params` (such as {"gravity": 12.0}) added; `env` itself if it has these already.
 
-    Raises ConfigError where `env` has no such parameter, for host environments that were not made by name, and for a
-    filter of actions where `env` has none.
+    Raises ConfigError if `env` has no such parameter, if it is a host environment that was not made by name, and if
+    `env_params` has an "action_filter" and `env` was made without one.
     """
     settings = env.settings
     known = parameters(env.env) if isinstance(env, VectorEnv) else {}
@@ -207,7 +208,7 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
 def for_evaluation(env: Env, *env_params: Mapping[str, Any]) -> Env:
     """Return `env` with the numbers (parameters such as gravity) at the end of its schedule, and with `env_params`.
 
-    Of several `env_params` the later ones have priority. Errors as in `other_params`.
+    Of several `env_params` the later ones have priority. Raises ConfigError as `other_params` does.
     """
     last: Env = ended(env) if isinstance(env, VectorEnv) else env
     for one in env_params:
@@ -229,10 +230,10 @@ def with_schedule(env: Env, schedule: Schedule) -> VectorEnv:
 
 
 def ended(env: VectorEnv) -> VectorEnv:
-    """Return `env` as evaluations use it: with the parameters that its schedule ends with, and whole first episodes.
+    """Return `env` as evaluations use it: with the last values of its schedule, and first episodes of full length.
 
-    A schedule changes an environment's parameters, such as gravity, over training. The result has none, and no
-    `stagger`; it is `env` itself if that has neither.
+    A schedule changes an environment's parameters, such as gravity, over training; `stagger` shortens first episodes.
+    The result has neither of them. If `env` has neither, it is returned itself.
     """
     if env.stagger:
         env = dataclasses.replace(env, stagger=False)
@@ -267,7 +268,7 @@ def _on_host(name: str, num_envs: int, settings: EnvSettings) -> HostEnv:
 
 
 def _refuse_compiled_only(name: str, settings: EnvSettings) -> None:
-    """Raise ConfigError where a setting is given that only compiled environments have.
+    """Raise ConfigError if `settings` has a schedule, which only compiled environments can have.
 
     `name` is that of an environment on the host.
     """
@@ -275,7 +276,7 @@ def _refuse_compiled_only(name: str, settings: EnvSettings) -> None:
 
 
 def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
-    """Return `num_envs` copies of the environment that the user has written, by its import path or short name."""
+    """Return `num_envs` copies of the user's environment `name`, an import path or a registered short name."""
     found = imported.find_env(name)
     tables = params.nested(settings.env_params)
     if not imported.on_host(found, name, params.first_values(tables)):
@@ -300,23 +301,27 @@ def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
 def _limited(single: Single, options: Mapping[str, Any]) -> Environment:
     """Return the environment that `single(options)` makes, inside a TimeLimit unless it has a time limit already.
 
-    The number of steps of a new TimeLimit is set afterwards, from `env_params`.
+    The caller then sets the number of steps of a new TimeLimit, from `env_params`.
     """
     env = single(options)
     return env if LIMIT in parameters(env) else TimeLimit(env, 1)
 
 
 def _filtered(name: str, single: Single, options: Mapping[str, Any]) -> Environment:
-    """Return the environment that `single(options)` makes, inside an ActionFilter unless it has this parameter already.
+    """Return the environment that `single(options)` makes, inside an ActionFilter.
 
-    The share of the new action is set afterwards, from `env_params`. `name` is that of the environment.
+    There is none around an environment that has a parameter "action_filter" itself. The caller then sets this
+    parameter, the share of the policy's new action, from `env_params`. `name` is the environment's name in errors.
     """
     env = single(options)
     return env if FILTER in parameters(env) else action_filter(env, 1.0, name)
 
 
 def _partly_seen(name: str, single: Single, seen: Any, options: Mapping[str, Any]) -> Environment:
-    """Return the environment that `single(options)` makes, of whose observation the agent sees the entries `seen`."""
+    """Return the environment that `single(options)` makes, inside a PartialView that shows the agent only `seen`.
+
+    `seen` are indices of entries of the observation. `name` is the environment's name in errors.
+    """
     return partial_view(single(options), seen, name)
 
 
@@ -328,10 +333,10 @@ def _native(
     needed: Sequence[str] = (),
     takes_seen: bool = False,
 ) -> VectorEnv:
-    """Return `num_envs` compiled environments, each made by `single(options)`, with `settings`.
+    """Return `num_envs` compiled environments with `settings`, each made by `single(options)`.
 
-    `needed` are arguments of its constructor without a default. `takes_seen` says that it has an argument `seen`
-    itself, which is then no wrapper.
+    `needed` are arguments of the environment's constructor without a default. `takes_seen` says that the constructor
+    has an argument `seen`; otherwise `seen` in `env_params` adds a wrapper that hides entries of observations.
     """
     settings.refuse(("vectorization", "timeout", "info_metrics"), f"{name} is stepped inside the compiled program")
     of_inner = dict(settings.env_params)
@@ -361,7 +366,7 @@ def _native(
 
 
 def _reached(env: VectorEnv) -> dict[str, dict[str, Any]]:
-    """Return the range of values that each parameter has over the whole of training, as the schedule changes it."""
+    """Return the range of values that each parameter changed by the schedule takes over training, by name."""
     both = [values_at(env, progress) for progress in (0, 1)]
     ends = {name: [end for values in both if name in values for end in _both_ends(values[name])] for name in both[1]}
     return {name: {"low": min(values), "high": max(values)} for name, values in ends.items()}
@@ -417,5 +422,5 @@ def _single(name: str, options: Mapping[str, Any]) -> Environment:
 
 
 def _is_module_here(name: str) -> bool:
-    """Return whether `name` is that of a file of Python in the current directory, without its ending."""
+    """Return whether the current directory has a Python file called `name` with the ending ".py"."""
     return name.isidentifier() and Path(f"{name}.py").is_file()

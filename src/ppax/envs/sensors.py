@@ -41,15 +41,17 @@ def lidar(
     radius: Scalar,
     walls: tuple[Scalar, Scalar] | None = None,
 ) -> Array:
-    """Return the distance from one sensor to the nearest surface along each ray, [R]; infinity where there is none.
+    """Return the distance from one sensor to the nearest surface along each of R rays, [R]; infinity if there is none.
 
-    `position` [D] is that of the sensor, in 2 or 3 dimensions; `rays` [R, D] are unit vectors, as of `lidar_rays`.
-    `centres` [N, D] are those of discs or spheres, and `radius` is theirs, [] or [N]. `walls` are the lowest and the
-    highest corner of a box that the sensor is in, numbers or [D] each; an infinite one is no wall.
+    `position` [D] is that of the sensor, in D = 2 or 3 dimensions; `rays` [R, D] are unit vectors, as of `lidar_rays`.
+    `centres` [N, D] and `radius`, [] or [N], describe N discs or spheres. `walls` are the lowest and the highest corner
+    of a box that the sensor is in, numbers or [D] each; an infinite one is no wall.
 
     A body with its centre at the sensor is not seen, so `centres` may include the sensor's own; one that merely
-    contains the sensor is at distance 0 in the directions towards its centre. For many sensors:
-    `jax.vmap(lidar, (0, None, None, None))(centres, rays, centres, radius)`, [N, R].
+    contains the sensor is at distance 0 in the directions towards its centre. The distances from sensors at all N
+    centres, [N, R]:
+
+    `jax.vmap(lidar, (0, None, None, None))(centres, rays, centres, radius)`
     """
     rays = jnp.asarray(rays)
     # ray [R, 1] and way [1, N] for each axis, bodies last, so that the minimum over them is vectorised

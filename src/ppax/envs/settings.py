@@ -51,7 +51,8 @@ class EnvSettings:
     def of_host(self) -> dict[str, Any]:
         """Return these settings as keyword arguments of `host`, without `num_envs`.
 
-        Of `env_params` it has the filter of actions alone: the others are arguments of the environment's constructor.
+        Of `env_params` only the filter of actions is included: all others go to the environment's constructor before
+        `host` is called.
         """
         own = {name: value for name, value in self.env_params.items() if name == FILTER}
         given = {name: value for name, value in self.arguments().items() if name not in NATIVE}
@@ -86,9 +87,9 @@ CLIP_ACTIONS = Option("clip_actions", float, many=True, optional=True, limits={"
 
 
 def checked_clip(clip_actions: Any) -> tuple[float, float] | None:
-    """Return the bounds (low, high) of `clip_actions`: these, or one number x for (-x, x); None for None.
+    """Return the bounds (low, high) of actions from `clip_actions`: a pair, or one number x for (-x, x).
 
-    Raises ConfigError for anything else.
+    None is returned for None. Raises ConfigError for anything else.
     """
     checked = check_value(CLIP_ACTIONS, clip_actions)
     return None if checked is None else tuple(checked)

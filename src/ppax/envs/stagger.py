@@ -31,7 +31,7 @@ def checked_stagger(stagger: Any) -> bool | int:
 
 
 def no_limit(name: str) -> ConfigError:
-    """Return the error of `stagger = true` for the environment `name`, of which no largest length is known."""
+    """Return the error of `stagger = true` for the environment `name`, whose time limit is not known."""
     return ConfigError(
         f"stagger = True: {name} has no time limit that ppax can read; give the largest length of a first episode, in "
         "steps, as stagger = 500"
@@ -41,7 +41,8 @@ def no_limit(name: str) -> ConfigError:
 def longest_episode(env: Any) -> Any:
     """Return the time limit of a compiled environment in steps of the agent, a number or a traced array.
 
-    For a limit that is drawn at resets it is the upper end; for several limits the smallest. None without a limit.
+    If the limit is drawn at resets, it is the largest that can be drawn; of several limits it is the smallest. It is
+    None if there is no limit.
     """
     repeats, limit = 1, None
     while env is not None:
@@ -57,10 +58,10 @@ def longest_episode(env: Any) -> Any:
 
 
 def first_lengths(env: Any, stagger: bool | int, keys: Key) -> Array | None:
-    """Return the length at which each environment's first episode is truncated, [E] int32; None without `stagger`.
+    """Return the lengths at which first episodes of E environments are truncated, [E] int32; None without `stagger`.
 
     `stagger` is the largest length, or True for the time limit of `env`, one environment; `keys` [E] are those with
-    which the environments are reset. Raises ConfigError for an environment without a limit.
+    which the environments are reset. Raises ConfigError if this time limit is needed and there is none.
     """
     if not stagger:
         return None

@@ -37,7 +37,10 @@ from ppax.envs.wrappers.wrapper import Wrapper
 
 
 def fresh_resets(env: Environment, needed: Array, key: Key) -> EnvReset:
-    """Return a new episode for every environment, [E, ...], each from its own key; `needed` is not read."""
+    """Return new episodes of all E environments, [E, ...], each from its own key in `key` [E].
+
+    `needed` is not read: it is an argument because PoolResets, which may take the place of this function, needs it.
+    """
     return jax.vmap(env.reset)(key)
 
 
@@ -53,9 +56,9 @@ class PoolResets:
     size: int = static("number of resets that are computed in each step", default=8, low=1)
 
     def __call__(self, env: Environment, needed: Array, key: Key) -> EnvReset:
-        """Return initial states [E, ...] from the pool; only those where `needed` [E] is True have meaning.
+        """Return initial states of E environments, [E, ...], from the pool; they have meaning where `needed` is True.
 
-        `key` has one key for each environment, [E].
+        `needed` [E] marks the environments to reset; `key` has one key for each environment, [E].
         """
         size = min(self.size, needed.shape[0])
         resets = jax.vmap(env.reset)(key[:size])
@@ -65,9 +68,10 @@ class PoolResets:
 
 
 class VectorState(NamedTuple):
-    """States of all E environments, and which agents' episodes have ended, [E, A].
+    """States of all E environments, and which of their A agents' episodes have ended, [E, A].
 
-    Where all agents of an environment have ended, the next step resets it.
+    If all agents of an environment have ended, the next step resets it. `left` [E] is the number of steps until
+    `stagger` truncates an environment's first episode, 0 where it does not; None without `stagger`.
     """
 
     env: PyTree  # [E, ...]
@@ -124,7 +128,7 @@ class VectorEnv:
 
     @property
     def actor_obs(self) -> tuple[str, ...]:
-        """Entries of a Dict observation that the actor may read; () stands for all."""
+        """Entries of a Dict observation that the actor may read; () stands for all entries."""
         inner = self.env.env if isinstance(self.env, Grouped) else self.env
         return inner.actor_obs if isinstance(inner, TeamView) else ()
 
@@ -160,12 +164,12 @@ class VectorEnv:
 
     @property
     def max_num_envs(self) -> int | None:
-        """Largest number of environments, which `env` may declare; None: any."""
+        """Largest number of environments that `env` allows, as its `max_num_envs`; None if it has no limit."""
         return own_limit(self.env, "max_num_envs")
 
     @property
     def max_horizon(self) -> int | None:
-        """Largest number of steps of a rollout, which `env` may declare; None: any."""
+        """Largest number of steps of a rollout that `env` allows, as its `max_horizon`; None if it has no limit."""
         return own_limit(self.env, "max_horizon")
 
     @property
@@ -174,7 +178,7 @@ class VectorEnv:
         return self.num_envs * self.num_agents
 
     def close(self) -> None:
-        """Do nothing, as compiled environments hold no resources; so `with ppax.make(...) as env` works for all."""
+        """Do nothing, as compiled environments hold no resources; `with ppax.make(...) as env` needs the method."""
 
     def __enter__(self) -> VectorEnv:
         return self
@@ -238,27 +242,28 @@ class VectorEnv:
         )
 
     def _to_streams(self, tree: PyTree) -> PyTree:
-        """Return a tree [E, A, ...] (or [E, ...] without an agent axis) as [B, ...], with a row for each stream.
+        """Return a tree [E, A, ...] of E environments with A agents as [B, ...], with a row for each of B streams.
 
-        A stream is one agent in one environment: B is E * A, or E.
+        A stream is one agent in one environment. Without an agent axis a tree [E, ...] is returned unchanged.
         """
         if self.env.num_agents is None:
             return tree
         return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), tree)
 
     def _to_metric(self, x: Array) -> Array:
-        """Return a metric of the environments as float32 [B], with a number for each stream (agent in an environment).
+        """Return a metric of E environments, [E] or [E, A], as float32 [B], with a number for each of B streams.
 
-        In a metric [E] without an agent axis an environment's number counts for all of its agents.
+        A stream is one of the A agents in one environment. In a metric without an agent axis the number of an
+        environment counts for all of its agents.
         """
         rows = x.reshape(self.num_envs, -1).astype(jnp.float32)
         return jnp.broadcast_to(rows, (self.num_envs, self.num_agents)).reshape(self.num_streams)
 
     def _to_masks(self, mask: PyTree | None) -> PyTree | None:
-        """Return the environments' action masks as [B, n], in the layout of arrays/masks.py; None if there are none.
+        """Return the environments' action masks as [B, n], for n choices; None if there are none.
 
-        B is the number of streams (one agent in one environment each). With groups of agents the masks are a dict by
-        group.
+        B is the number of streams (one agent in one environment each). arrays/masks.py describes the layout. With
+        groups of agents the masks are a dict by group.
         """
         flat = self._to_streams(mask)
         if flat is None or not self.sizes:
@@ -271,7 +276,7 @@ class VectorEnv:
     def _to_envs(self, tree: PyTree) -> PyTree:
         """Return a tree [B, ...] of B streams (one agent in one environment each) as [E, A, ...].
 
-        It is unchanged if the environment has no agent axis.
+        E is the number of environments and A that of the agents in each. Without an agent axis the tree is unchanged.
         """
         if self.env.num_agents is None:
             return tree
@@ -292,9 +297,10 @@ def narrow(space: spaces.Space, obs: PyTree) -> PyTree:
 
 
 def never_ends(env: Environment) -> bool:
-    """Return whether no step of `env` can end an episode: its two flags are the constant False in its program.
+    """Return whether `terminated` and `truncated` of `env` are the constant False, so that no step ends an episode.
 
-    False also where that cannot be seen, as where a flag depends on the state but is never set. Nothing is computed.
+    It is False, too, if that cannot be seen, for example if a flag depends on the state but is never set. `env.step` is
+    traced, and nothing is computed.
     """
     inner: Any = env
     while inner is not None:
@@ -312,7 +318,7 @@ def never_ends(env: Environment) -> bool:
 
 
 def _actions_like(env: Environment) -> PyTree:
-    """Return the shapes of the actions that `env.step` takes: of all agents, by group with groups."""
+    """Return the shapes and dtypes of the actions that `env.step` takes, of all agents; with groups a dict by group."""
 
     def like(space: spaces.Space, axis: tuple[int, ...]) -> PyTree:
         return element_of(space, (jax.ShapeDtypeStruct((*axis, *x.shape), x.dtype) for x in leaves_of(space)))

@@ -1,6 +1,7 @@
 """Algorithmic trading of one asset, whose price drifts and oscillates at rates that the agent must infer.
 
-The task of rl8, https://github.com/theOGognf/rl8. It never terminates; use TimeLimit. Actions are masked.
+The task of rl8, https://github.com/theOGognf/rl8. It never terminates; use TimeLimit. Actions that the agent cannot
+take, such as selling without the asset, are masked.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ HOLD, BUY, SELL = range(3)
 
 
 class AlgoTradingState(NamedTuple):
-    """State of AlgoTrading: the price process, and the position of the agent."""
+    """State of AlgoTrading: price, parameters of the price process, whether the asset is held, its purchase price."""
 
     time: Array  # [] int32
     log_price: Array  # []
@@ -59,7 +60,7 @@ class AlgoTrading:
         return spaces.Discrete(3)
 
     def reset(self, key: Key) -> EnvReset:
-        """Return the start of an episode of AlgoTrading: a new asset, not invested."""
+        """Return the start of an episode of AlgoTrading: a new asset, which the agent does not hold."""
         time_key, rate_key, price_key = jax.random.split(key, 3)
         rates = jax.random.uniform(rate_key, (3,), jnp.float32)
         log_price = jnp.log(jax.random.uniform(price_key, (), jnp.float32, 100.0, 10_000.0))

@@ -55,9 +55,9 @@ class CartPole:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Space of observations: Box [4], with bounds of twice the limits of an episode.
+        """Space of observations: Box [4]; position and angle may be twice as large as where an episode terminates.
 
-        So it contains the final observation, which is outside of the limits.
+        So it contains the final observation, which is outside of these limits.
         """
         high = np.array([2 * self.max_x, np.inf, 2 * self.max_theta, np.inf], np.float32)
         return spaces.Box(-high, high, dtype=np.float32)
@@ -75,7 +75,7 @@ class CartPole:
     def step(self, state: CartPoleState, action: Array, key: Key) -> EnvStep:
         """Return the result of a push for one time step (explicit Euler).
 
-        It terminates when the pole falls or the cart leaves the track.
+        The episode terminates when the pole falls or the cart leaves the track.
         """
         new = self.move(state, jnp.where(action == 1, self.force, -self.force))
         terminated = (jnp.abs(new.x) > self.max_x) | (jnp.abs(new.theta) > self.max_theta)

@@ -1,7 +1,7 @@
-"""Memory task: a cue, visible only at the start of a corridor, tells which turn is right at the fork at its end.
+"""Memory task: a cue, seen only at the start of a corridor, tells whether to turn left or right at its end.
 
-After the T-maze of Bakker, "Reinforcement Learning with Long Short-Term Memory", NeurIPS 2001; here the agent walks by
-itself. The best mean return is 0 without memory and 1 with it.
+After the T-maze of Bakker, "Reinforcement Learning with Long Short-Term Memory", NeurIPS 2001; here the agent walks
+through the corridor whatever its actions. The best mean return is 0 without memory and 1 with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ppax.envs.builtin.drawing import AMBER, BLUE, GREY, Canvas
 
 
 class CueState(NamedTuple):
-    """State of the cue corridor: position, and the cue of this episode."""
+    """State of the cue corridor: the number of steps walked, and the cue of this episode (0 left, 1 right)."""
 
     place: Array  # [] int32, steps from the start
     cue: Array  # [] int32, 0 or 1
@@ -29,9 +29,9 @@ class CueState(NamedTuple):
 class CueCorridor:
     """Environment of a corridor, at whose end the agent must turn to the side of a cue seen at the start.
 
-    Observation [2]: the cue (-1 or 1 at the start, 0 after it), and 1 at the fork. Actions: left, right. Only the
-    action at the fork has an effect: the reward is 1 for the side of the cue and -1 for the other, and the episode
-    terminates. All other rewards are 0.
+    Observation [2]: the cue (-1 for left or 1 for right at the start, 0 after it), and 1 at the fork, else 0. Actions:
+    left, right. Only the action at the fork has an effect: the reward is 1 for the side of the cue and -1 for the
+    other, and the episode terminates. All other rewards are 0.
     """
 
     length: Scalar = number("steps from the cue to the fork", default=10, low=1)
@@ -54,14 +54,14 @@ class CueCorridor:
         return EnvReset(state, self._observe(state))
 
     def step(self, state: CueState, action: Array, key: Key) -> EnvStep:
-        """Return the result of walking one step, or of turning at the fork, which terminates."""
+        """Return the result of walking one step, or, at the fork, of turning, which terminates the episode."""
         over = state.place >= self.length
         reward = jnp.where(over, jnp.where(action == state.cue, 1.0, -1.0), 0.0)
         state = CueState(state.place + 1, state.cue)
         return EnvStep(state, self._observe(state), reward.astype(jnp.float32), over, jnp.zeros((), bool))
 
     def render(self, state: CueState) -> np.ndarray:
-        """Return a picture [H, W, 3] of the corridor, the agent, and the cue (at the top for 1)."""
+        """Return a picture [H, W, 3] of the corridor, the agent, and the cue (at the top for right, else below)."""
         walked = min(int(state.place) / int(self.length), 1.0)
         canvas = Canvas((-0.1, -0.2), (1.1, 0.2), paper=GREY)
         canvas.line((0.0, 0.0), (1.0, 0.0), (255, 255, 255), 12.0)

@@ -62,7 +62,10 @@ class Canvas:
         self._fill(np.maximum(across, upwards), colour)
 
     def _fill(self, distance: np.ndarray, colour: Colour) -> None:
-        """Paint pixels whose signed `distance` [H, W] to the shape is negative, with an edge blended over one pixel."""
+        """Paint the pixels inside a shape, from their signed `distance` [H, W] to its edge, which is negative inside.
+
+        `distance` is in world coordinates. The edge of the shape is blended over one pixel.
+        """
         cover = np.clip(0.5 - distance * self.scale, 0.0, 1.0)[..., None]
         self.pixels = (1.0 - cover) * self.pixels + cover * np.asarray(colour, float)
 

@@ -1,7 +1,7 @@
-"""Exploration task: a long winding corridor, with a reward at its end alone.
+"""Exploration task: a long winding corridor, with a reward only at its end.
 
-Random actions do not reach the end within a time limit of a few times its length: for a random walk the time grows
-with the square of the distance.
+Random actions do not reach the end within a time limit of a few times its length: for a random walk the time grows with
+the square of the distance.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class MazeState(NamedTuple):
 
 @part
 class Maze:
-    """Environment of a long winding corridor, with a reward at its end alone.
+    """Environment of a long winding corridor, with a reward only at its end.
 
-    Observation: number of the cell, row by row. Actions: up, down, left, right; a step into a wall has no effect. A
-    square of `size` rows and columns: rows 0, 2, 4, ... are open, each row between them has one opening, alternately at
-    the right and at the left end. The start is at the beginning of the first row, the goal at the end of the last:
-    `shortest` steps away. The reward there is 1 and the episode terminates; all other rewards are 0.
+    Observation: number of the cell, row by row. Actions: up, down, left, right; a step into a wall has no effect. The
+    maze is a square of `size` rows and columns: rows 0, 2, 4, ... are open, each row between them has one opening,
+    alternately at the right and at the left end. The start is at the beginning of the first row, the goal at the end of
+    the last: `shortest` steps away. At the goal the reward is 1 and the episode terminates; all other rewards are 0.
     """
 
     size: int = static("rows and columns, an odd number", default=9, low=3)

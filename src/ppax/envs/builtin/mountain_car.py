@@ -92,7 +92,7 @@ class MountainCar:
         return _start(key)
 
     def step(self, state: CarState, action: Array, key: Key) -> EnvStep:
-        """Return the result of a push for one step; it terminates at the goal."""
+        """Return the result of a push for one step; the episode terminates at the goal."""
         new = self.valley.drive(state, (jnp.asarray(action, jnp.float32) - 1.0) * self.force)
         terminated = (new.position >= self.goal) & (new.velocity >= 0.0)
         return EnvStep(new, jnp.stack(new), -jnp.ones((), jnp.float32), terminated, jnp.zeros((), bool))
@@ -132,7 +132,7 @@ class MountainCarContinuous:
         return _start(key)
 
     def step(self, state: CarState, action: Array, key: Key) -> EnvStep:
-        """Return the result of a push for one step; it terminates at the goal."""
+        """Return the result of a push for one step; the episode terminates at the goal."""
         new = self.valley.drive(state, self.power * jnp.clip(action[0], -1.0, 1.0))
         terminated = (new.position >= self.goal) & (new.velocity >= 0.0)
         reward = jnp.where(terminated, self.goal_reward, 0.0) - 0.1 * action[0] ** 2

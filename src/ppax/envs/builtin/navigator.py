@@ -1,9 +1,9 @@
 """Navigator: agents in a box apply forces to reach their targets.
 
-The task is the single navigator of JaxDEM, https://github.com/cdelv/JaxDEM: the reward is a difference of
-potentials (Ng, Harada, Russell, "Policy invariance under reward transformations", 1999), minus a fraction of the
-kinetic energy gained. Walls and other agents exert spring forces, as in the discrete element method. With several
-agents, LIDAR, a shared part of the reward and a bonus at the target can be added.
+The task is the single navigator of JaxDEM, https://github.com/cdelv/JaxDEM: the reward is a difference of potentials
+(Ng, Harada, Russell, "Policy invariance under reward transformations", 1999), minus a fraction of the kinetic energy
+gained. Walls and other agents exert spring forces, as in the discrete element method. Options add further agents,
+LIDAR, a bonus at the target, and a share of the reward that is the mean over all agents.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CROWD: dict[str, Any] = {"num_rays": 16, "goal_bonus": 0.05, "shared": 0.1}
 
 
 class NavigatorState(NamedTuple):
-    """State of Navigator: positions, velocities and targets of all agents."""
+    """State of Navigator: positions, velocities and targets of all A agents, [A, 2] each."""
 
     position: Array  # [A, 2], in a box from -1 to 1
     velocity: Array  # [A, 2]
@@ -34,14 +34,15 @@ class NavigatorState(NamedTuple):
 
 @part
 class Navigator:
-    """Environment of discs in a box, which apply forces to reach their targets. It never terminates.
+    """Environment of A discs (the agents) in a box, which apply forces to reach their targets. It never terminates.
 
     The discs have mass 1, the box is [-1, 1]^2, and the action [A, 2] is in [-1, 1], in units of `max_force`.
     Observation [A, 6 + num_rays]: unit direction to the target (2), displacement to it clipped to `sight` (2), velocity
     (2), and for each LIDAR ray the proximity of the nearest disc or wall: 1 at the agent's own edge, 0 at a distance of
     `ray_length` or more. Ray directions are fixed, the first to the right, the others counterclockwise. The reward of
     an agent is the increase of a potential, which rises towards the target and falls with kinetic energy, plus
-    `goal_bonus` at the target. The metric `arrived` is 1 for an agent within `radius` of its target.
+    `goal_bonus` at the target; a share `shared` of it is replaced by the mean over all agents. The metric `arrived` is
+    1 for an agent within `radius` of its target.
     """
 
     max_force: Scalar = number("force of a full action, along each axis", default=2.0, low=0.0)
@@ -71,7 +72,7 @@ class Navigator:
     def reset(self, key: Key) -> EnvReset:
         """Return the start of an episode of Navigator: agents at rest, at uniform positions with uniform targets.
 
-        All are inside the box; overlapping agents push apart.
+        Positions and targets are inside the box; agents may overlap, and then push each other apart.
         """
         position_key, target_key = jax.random.split(key)
         shape, reach = (self.num_agents, 2), 1.0 - self.radius
@@ -81,7 +82,7 @@ class Navigator:
         return EnvReset(state, self._observe(state))
 
     def step(self, state: NavigatorState, action: Array, key: Key) -> EnvStep:
-        """Return the result of one time step: semi-implicit Euler, with implicit drag, which is stable for any drag."""
+        """Return the result of one time step by semi-implicit Euler, with implicit drag, so that any drag is stable."""
         force = self.max_force * jnp.clip(action, -1.0, 1.0)
         force = force + self._wall_force(state.position) + self._pair_force(state.position)
         velocity = (state.velocity + self.dt * force) / (1.0 + self.dt * self.drag)
@@ -99,7 +100,7 @@ class Navigator:
         return jnp.concatenate([*seen, self._lidar(state.position)] if self.num_rays else seen, axis=-1)
 
     def _lidar(self, position: Array) -> Array:
-        """Return the proximity of the nearest disc or wall on each LIDAR ray of each agent, [A, num_rays].
+        """Return the proximity of the nearest disc or wall on each LIDAR ray of each of the A agents, [A, num_rays].
 
         It is 1 at the agent's edge and 0 out of range.
         """
@@ -120,24 +121,24 @@ class Navigator:
         return canvas.image()
 
     def _potential(self, state: NavigatorState) -> Array:
-        """Return each agent's potential for reward shaping, [A].
+        """Return the potential of each of the A agents, whose increase is the reward of a step, [A].
 
-        It rises towards the target, and falls with kinetic energy.
+        It rises towards the agent's target, and falls with the agent's kinetic energy.
         """
         distance = _norm(state.target - state.position)
         energy = 0.5 * (state.velocity**2).sum(axis=-1)
         return jnp.exp(-self.sharpness * distance) - self.energy_cost * energy
 
     def _wall_force(self, position: Array) -> Array:
-        """Return the force of the walls on each agent, [A, 2]: inwards, proportional to the overlap."""
+        """Return the force of the walls on each of the A agents, [A, 2]: inwards, proportional to the overlap."""
         right = jnp.maximum(position + self.radius - 1.0, 0.0)
         left = jnp.maximum(-position + self.radius - 1.0, 0.0)
         return self.stiffness * (left - right)
 
     def _pair_force(self, position: Array) -> Array:
-        """Return the force of all other discs on each agent, [A, 2]: outwards, proportional to the overlap.
+        """Return the force of all other discs on each of the A agents, [A, 2]: repulsive, proportional to the overlap.
 
-        It is 0 for coinciding centres.
+        It is 0 between discs whose centres coincide.
         """
         x, y = (position[:, None, axis] - position[None, :, axis] for axis in (0, 1))  # [A, A], from 2nd to 1st agent
         distance = jnp.sqrt(x**2 + y**2)

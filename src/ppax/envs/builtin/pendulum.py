@@ -63,9 +63,9 @@ class Pendulum:
         return EnvReset(state, _observe(state))
 
     def step(self, state: PendulumState, action: Array, key: Key) -> EnvStep:
-        """Return the result of applying the torque for one time step; the cost is computed from the state before it.
+        """Return the result of applying the torque for one time step.
 
-        The reward is the negative cost.
+        The reward is the negative cost, which is computed from the torque and the state before the step.
         """
         torque = jnp.clip(action[0], -self.max_torque, self.max_torque)
         angle = jnp.mod(state.theta + np.pi, 2 * np.pi) - np.pi

@@ -20,7 +20,10 @@ from ppax.envs.builtin.drawing import squares
 
 
 class ExactValues(NamedTuple):
-    """Optimal values and actions of a probe (an environment where they are known), for each of its K observations."""
+    """Optimal values and actions of a probe (an environment where they are known), for each of its K observations.
+
+    `obs` is [K, 1], `value` [K] and `best_action` [K]; `best_action` is None if all actions are equally good.
+    """
 
     obs: Array  # [K, 1]
     value: Array  # [K] V of the optimal policy
@@ -122,7 +125,7 @@ class ActionProbe(Probe):
 class ObsActionProbe(Probe):
     """Environment of one step with reward 1 if the action matches the observation's sign, else -1: V = 1.
 
-    Tests the policy's input.
+    It tests the policy's input. Action 0 matches observation -1, and action 1 observation 1.
     """
 
     def reset(self, key: Key) -> EnvReset:
@@ -146,7 +149,7 @@ class ObsActionProbe(Probe):
 class InfiniteProbe(Probe):
     """Environment of an endless episode with reward 1 and observation 0: V = 1 / (1 - gamma).
 
-    In a TimeLimit it tests the bootstrap value after truncation.
+    Inside the wrapper TimeLimit it tests the bootstrap value after truncation.
     """
 
     def reset(self, key: Key) -> EnvReset:
@@ -154,7 +157,7 @@ class InfiniteProbe(Probe):
         return _start(_constant(0.0))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Return the result of a step: reward 1, never an end."""
+        """Return the result of a step: reward 1; the episode never ends."""
         return _step(state, state.obs, 1.0, False)
 
     def exact_values(self, gamma: Scalar) -> ExactValues:
@@ -164,9 +167,9 @@ class InfiniteProbe(Probe):
 
 @part
 class FiniteProbe(Probe):
-    """Environment with reward 1 for `horizon` steps, whose observation is the elapsed fraction.
+    """Environment with reward 1 for `horizon` steps, whose observation is the fraction of these steps that has passed.
 
-    Tests that V is 0 after termination.
+    It tests whether the learned V is 0 after termination.
     """
 
     horizon: int = static("length of an episode, steps", default=8, low=1)
@@ -176,7 +179,7 @@ class FiniteProbe(Probe):
         return _start(_constant(0.0))
 
     def step(self, state: ProbeState, action: Array, key: Key) -> EnvStep:
-        """Return the result of a step: reward 1; the last of `horizon` steps terminates with observation 1."""
+        """Return the result of a step: reward 1; the last of `horizon` steps terminates, with observation 1."""
         elapsed = state.elapsed + 1
         obs = (elapsed / self.horizon)[None].astype(jnp.float32)
         return _step(state, obs, 1.0, elapsed >= self.horizon)

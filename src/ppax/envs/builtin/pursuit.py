@@ -19,7 +19,7 @@ from ppax.envs.builtin.drawing import BLUE, COLOURS, INK, RED, Canvas
 
 
 class PursuitState(NamedTuple):
-    """State of Pursuit: time, positions and headings of the players; the prey is the first."""
+    """State of Pursuit: time [], positions [A, 2] and headings [A] of the A players; the prey is the first player."""
 
     time: Array  # [] s
     position: Array  # [A, 2] in the unit square
@@ -30,11 +30,11 @@ class PursuitState(NamedTuple):
 class Pursuit:
     """Environment in which a prey flees from predators; each player (agent) chooses its heading.
 
-    Agents: the prey, then the predators. Action [A, 1]: heading in rad, from -pi to pi. Observation [A, 1 + 4 A]: time,
-    all positions, all headings, and the agent's index (one-hot). The reward of a step is 1 for the prey and -1 for each
-    predator. In a step with a capture it is -100 for the prey, 100 for each predator within `radius` and 50 for every
-    other predator, and the episode of all agents terminates. (Numbers are those of the default options.) The metric
-    `caught` is 1 in such a step and 0 in others.
+    The A agents are the prey, then the predators. Action [A, 1]: heading in rad, from -pi to pi. Observation [A, 1 + 4
+    A]: time, all positions, all headings, and the agent's index (one-hot). The reward of a step is 1 for the prey and
+    -1 for each predator. In a step with a capture it is -100 for the prey, 100 for each predator within `radius` and 50
+    for every other predator, and the episode of all agents terminates. (Numbers are those of the default options.) The
+    metric `caught` is 1 in such a step and 0 in others.
     """
 
     prey_speed: Scalar = number("speed of the prey", default=1.0, low=0.0)
@@ -52,7 +52,7 @@ class Pursuit:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Space of one agent's observation: Box [1 + 4 A], time, all positions, all headings, its index (one-hot)."""
+        """Space of one agent's observation: Box [1 + 4 A], for A agents: time, positions, headings, one-hot index."""
         return spaces.Box(-np.inf, np.inf, (1 + 4 * self.num_agents,), np.float32)
 
     @property
@@ -63,7 +63,7 @@ class Pursuit:
     def reset(self, key: Key) -> EnvReset:
         """Return the start of an episode of Pursuit: uniform positions.
 
-        A capture at the start counts in the first step.
+        Captures are looked for after each step, so a predator may start within the capture distance of the prey.
         """
         position = jax.random.uniform(key, (self.num_agents, 2), jnp.float32)
         state = PursuitState(jnp.zeros((), jnp.float32), position, jnp.zeros(self.num_agents, jnp.float32))
@@ -107,6 +107,6 @@ class Pursuit:
         )
 
     def _of_players(self, prey: Scalar, predator: Scalar) -> Array:
-        """Return an array [A] of all players: the value `prey` first, then the value `predator` for each predator."""
+        """Return an array [A] of a value for each of the A players: `prey` first, then `predator` for each predator."""
         is_prey = jnp.arange(self.num_agents) == 0
         return jnp.where(is_prey, jnp.asarray(prey, jnp.float32), jnp.asarray(predator, jnp.float32))

@@ -69,7 +69,8 @@ class EndlessMountainCar:
     """Environment MountainCar of rl8, which never terminates.
 
     Observation [2]: position and velocity. Actions: push left, none, right. Reward: 1 while the car is at the goal and
-    does not roll back, otherwise minus the distance to the goal. The metric `at_goal` is 1 where the reward is.
+    does not roll back, otherwise minus the distance to the goal. The metric `at_goal` is 1 in steps with reward 1, else
+    0.
     """
 
     valley: Valley = Valley()

@@ -1,1 +1,1 @@
-"""Host environments: Python objects stepped in this process or in workers, with autoreset modes, spaces and faults."""
+"""Host environments: Python objects stepped in this process or in workers, with their spaces, autoresets and errors."""

@@ -1,7 +1,7 @@
 """Low-pass filter of the actions of host environments, and the spaces of a filtered environment, host or compiled.
 
-The filter is exponential smoothing: y_t = y_(t-1) + share * (a_t - y_(t-1)). This file imports nothing of ppax: worker
-processes load it too.
+The filter is exponential smoothing: the environment gets y_t = y_(t-1) + share * (a_t - y_(t-1)), where a_t is the
+policy's action. This file imports nothing of ppax: worker processes load it too.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ ENTRY = "filtered_action"  # entry of a Dict observation
 
 
 class NotFiltered(ValueError):
-    """Error of an environment whose actions cannot be filtered, or whose observation has no place for the filter's."""
+    """Error of an environment whose actions cannot be filtered, or whose observation cannot hold filtered actions."""
 
 
 def require_filterable(observation_space: spaces.Space, action_space: spaces.Space, name: str) -> None:
-    """Raise NotFiltered unless actions are a Box of floats and observations a vector of floats, or a Dict.
+    """Raise NotFiltered unless actions are a Box of floats, and observations a vector of floats or a Dict.
 
-    `name` is that of the environment.
+    Only such environments can have a filter of actions. `name` is that of the environment.
     """
     if not isinstance(action_space, spaces.Box) or action_space.dtype.kind != "f":
         raise NotFiltered(
@@ -41,7 +41,7 @@ def require_filterable(observation_space: spaces.Space, action_space: spaces.Spa
 
 
 def filtered_space(observation_space: Any, action_space: Any) -> spaces.Space:
-    """Return the observation space with the filtered action: the end of a vector, or the entry ENTRY of a Dict."""
+    """Return the observation space with the filtered action: at the end of a vector, or as an entry of a Dict."""
     dtype = observation_space.dtype if isinstance(observation_space, spaces.Box) else np.dtype(np.float32)
     low, high = (np.ravel(x).astype(dtype) for x in (action_space.low, action_space.high))
     if isinstance(observation_space, spaces.Dict):
@@ -51,15 +51,17 @@ def filtered_space(observation_space: Any, action_space: Any) -> spaces.Space:
 
 
 def rest(action_space: Any) -> np.ndarray:
-    """Return the filter's state at the start of an episode: the action nearest to 0."""
+    """Return the filter's state at the start of an episode: the action nearest to 0 that `action_space` allows."""
     nearest: np.ndarray = np.clip(np.zeros(action_space.shape), action_space.low, action_space.high)
     return nearest.astype(action_space.dtype)
 
 
 class HostActionFilter(gymnasium.Wrapper):  # type: ignore[type-arg]
-    """Environment that gets filtered actions y_t = y_(t-1) + share * (a_t - y_(t-1)), with y_t in its observation.
+    """Wrapper that filters the actions of an environment, and adds the filtered action to its observation.
 
-    `share` is (low, high), from which every reset draws. Raises NotFiltered where actions or observations do not fit.
+    The environment gets y_t = y_(t-1) + share * (a_t - y_(t-1)), where a_t is the policy's action. Every reset draws
+    the share uniformly from `share`, (low, high). Raises NotFiltered for actions or observations that do not allow a
+    filter.
     """
 
     env: gymnasium.Env[Any, Any]
@@ -81,7 +83,7 @@ class HostActionFilter(gymnasium.Wrapper):  # type: ignore[type-arg]
         self._rest = self._filtered = rest(env.action_space)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Return observation and info of a new episode, before which no action has been filtered."""
+        """Return observation and info of a new episode; the filter begins with the action nearest to 0."""
         if seed is not None:
             self._rng = np.random.default_rng(seed)
         low, high = self._ends

@@ -39,13 +39,14 @@ class Leaf(NamedTuple):
 
     @property
     def wide(self) -> bool:
-        """Whether whole numbers of this array are stored as float32: the bounds of their space exceed 32 bits."""
+        """Whether integers of this array are stored as float32, because the bounds of their space exceed 32 bits."""
         return self.dtype.kind == "f" and self.space_dtype.kind in "iu"
 
     def takes(self, dtype: np.dtype) -> bool:
-        """Return whether every number of `dtype` can be stored in this array, so that numbers need no check.
+        """Return whether every number of `dtype` can be stored in this array, so that its numbers need no check.
 
-        False where a number may be too large for the array's dtype, or no category of the space.
+        It is False if a number of `dtype` may be too large for the array's dtype, and if the array has the categories
+        of a discrete space, as a number may be none of these.
         """
         return self.low is None or (not self.categorical and np.can_cast(dtype, self.dtype, "safe"))
 
@@ -73,9 +74,9 @@ def leaves_of(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator
 def _leaf_of(space: Any, path: tuple[str | int, ...], shape: tuple[int, ...], given: np.dtype) -> Leaf:
     """Return the description of the one array of an elementary space, such as a Box.
 
-    `path` is its place in an element, `shape` its shape, and `given` the dtype of the space. Whole numbers of 64 bits
-    stay whole where the bounds of the space fit into 32 bits, and are float32 otherwise: that is how networks read
-    them, and a cast to 32 bits would give other numbers.
+    `path` is the array's place in an element of the outer space, `shape` its shape, and `given` the dtype of the space.
+    Integers of 64 bits become integers of 32 bits if the bounds of the space fit into 32 bits, and float32 otherwise:
+    networks read float32, while a cast to int32 would give other numbers.
     """
     dtype = in_32_bits(given)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
@@ -105,17 +106,18 @@ def element_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:
 
 
 def group_rows(sizes: Sequence[tuple[str, int]], rows: slice) -> dict[str, slice]:
-    """Return, for each group of agents, the rows of its arrays [E * A_g, ...] that belong to the streams `rows`.
+    """Return, by group of agents, the rows that the streams `rows` have in the group's arrays.
 
     A stream is one agent in one environment, and `rows` are the streams of whole environments. Streams are ordered by
-    environment, then by group. `sizes` are the name and the number of agents of each group.
+    environment, then by group. The arrays of a group have one row for each of its agents in each environment. `sizes`
+    are the name and the number of agents of each group.
     """
     agents = sum(size for _, size in sizes)
     return {name: slice(rows.start // agents * size, rows.stop // agents * size) for name, size in sizes}
 
 
 def each_group(function: Callable[..., Any], mask: Any, *others: Any) -> Any:
-    """Return `function(mask, *others)`; if `mask` is a dict by group, a dict of each group's result; None for None.
+    """Return `function(mask, *others)`, or None if `mask` is None; if `mask` is a dict by group, a dict of results.
 
     All of `others` have the structure of `mask`.
     """
@@ -127,9 +129,9 @@ def each_group(function: Callable[..., Any], mask: Any, *others: Any) -> Any:
 def space_mismatches(space: spaces.Space, element: Any, name: str, axis: Any = ()) -> Iterator[str]:
     """Yield a sentence for each reason why `element` does not belong to `space`: wrong entries, shape or dtype.
 
-    Nothing is yielded if it does. `name` is what the sentences call the element. If `element` is a batch, `axis` is its
-    leading shape, such as (num_envs,); if it is a dict of batches by group, `axis` is a dict of their leading shapes.
-    Without this check NumPy would broadcast a wrong shape silently.
+    Nothing is yielded for an element that belongs to the space. `name` is what the sentences call the element. If
+    `element` is a batch, `axis` is its leading shape, such as (num_envs,); if it is a dict of batches by group, `axis`
+    is a dict of their leading shapes. Without this check NumPy would broadcast a wrong shape silently.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         kind: Any = dict if isinstance(space, spaces.Dict) else tuple
@@ -186,10 +188,10 @@ def number_mismatches(leaf: Leaf, x: np.ndarray, name: str) -> Iterator[str]:
 
 
 class EpisodeStats(NamedTuple):
-    """Rewards and episode ends of B streams for logs, from `info["episode_stats"]`, if learning uses other ones.
+    """Rewards and episode ends of B streams that are logged, if learning uses other rewards or ends.
 
-    A stream is one agent in one environment. For example, Atari games learn from clipped rewards and single lives, and
-    log the scores of whole games.
+    The environments give them in `info["episode_stats"]`. For example, Atari games learn from clipped rewards and
+    single lives, and log the scores of whole games. A stream is one agent in one environment.
     """
 
     reward: np.ndarray  # [B] float32
@@ -229,7 +231,7 @@ class Arrays(NamedTuple):
 
 
 class HostSpec(NamedTuple):
-    """Spaces, agents and sizes of arrays of host environments of one kind, read from one of them."""
+    """Spaces, agents and array sizes that all environments of a HostEnv have in common, read from one environment."""
 
     observation_space: spaces.Space  # of one stream
     action_space: spaces.Space
@@ -255,15 +257,16 @@ class Layout(NamedTuple):
     spec: HostSpec
 
     def places(self, space: spaces.Space, rows: slice) -> list[slice]:
-        """Return, for each array in the elements of `space`, the rows that the streams `rows` have in it, as a slice.
+        """Return a list with the rows of the streams `rows`, as a slice, in each array of the elements of `space`.
 
-        A stream is one agent in one environment. With groups of agents each group has its own arrays.
+        A stream is one agent in one environment. With groups of agents each group has arrays for its own agents only,
+        in which the same streams have other rows.
         """
         own = group_rows(self.spec.sizes, rows) if self.spec.sizes else {}
         return [own[leaf.path[0]] if own else rows for leaf in leaves_of(space)]  # type: ignore[index]
 
     def rows(self, arrays: Arrays, rows: slice) -> Arrays:
-        """Return views of `arrays` with the streams `rows` alone; a stream is one agent in one environment."""
+        """Return views of `arrays` that have only the streams `rows`; a stream is one agent in one environment."""
         views: dict[str, Any] = {
             name: [x[own] for x, own in zip(getattr(arrays, name), self.places(space, rows), strict=True)]
             for name, space in (("obs", self.spec.observation_space), ("action", self.spec.action_space))
@@ -343,7 +346,7 @@ def _padded(size: int) -> int:
 
 
 class MaskForm:
-    """Converter of action masks of a Discrete, MultiDiscrete or MultiBinary space to flat masks, by a call.
+    """Callable that converts action masks of a Discrete, MultiDiscrete or MultiBinary space to flat arrays of bool.
 
     A mask may have one of three forms. Flat, [n]: the choices of all components one after the other (two for each bit
     of a MultiBinary). A tuple or list with one mask for each component. Padded, [components, largest number of
@@ -363,8 +366,8 @@ class MaskForm:
     def __call__(self, mask: Any, name: str = INFO_MASK) -> np.ndarray:
         """Return an action mask as a flat array of bool, [n], with True where a choice is allowed.
 
-        Raises ValueError for a mask of another form, and for an entry other than 0 and 1; `name` is the mask's name in
-        the error.
+        Raises ValueError for a mask whose form does not fit the space, and for an entry other than 0 and 1; `name` is
+        the mask's name in the error.
         """
         given = mask if type(mask) is np.ndarray and mask.shape == self._flat else self._flattened(mask, name)
         flat = given.astype(bool, copy=False)
@@ -395,11 +398,11 @@ class MaskForm:
 
 
 class JointMaskForm:
-    """Converter, by a call, of an action mask of a Dict or Tuple space to one flat mask, its components' concatenated.
+    """Callable that converts action masks of a Dict or Tuple space to flat arrays: the components' masks, concatenated.
 
-    The given mask is a dict or tuple as the action is, with a mask of each component; all is allowed in a component
-    whose mask is missing or None. Components are in JAX's order, a Dict's sorted by key. A Box cannot be masked: it
-    takes one entry of the flat mask, always True.
+    The mask to convert is a dict or tuple like the action, with a mask for each component; everything is allowed in a
+    component whose mask is missing or None. Components are in JAX's order: those of a Dict are sorted by key. A Box
+    cannot be masked: it has one entry in the flat mask, which is always True.
     """
 
     def __init__(self, space: spaces.Dict | spaces.Tuple):
@@ -410,8 +413,8 @@ class JointMaskForm:
     def __call__(self, mask: Any, name: str = INFO_MASK) -> np.ndarray:
         """Return an action mask as a flat array of bool, [n], with True where a choice is allowed.
 
-        Raises ValueError for a mask of another form, and for an entry other than 0 and 1; `name` is the mask's name in
-        the error.
+        Raises ValueError for a mask whose form does not fit the space, and for an entry other than 0 and 1; `name` is
+        the mask's name in the error.
         """
         given = self.given(mask, name)
         parts = []
@@ -424,7 +427,7 @@ class JointMaskForm:
         return np.concatenate(parts)
 
     def given(self, mask: Any, name: str = INFO_MASK) -> dict[Any, Any]:
-        """Return the masks of the components that `mask` has, by key or place.
+        """Return the masks of the components that `mask` has, by key of a Dict or index of a Tuple.
 
         Raises ValueError unless the mask is a dict or tuple like the action; `name` is the mask's name in the error.
         """
@@ -439,14 +442,14 @@ class JointMaskForm:
 
 
 def components_of(space: spaces.Dict | spaces.Tuple) -> dict[Any, spaces.Space]:
-    """Return the spaces inside a Dict, sorted by key, or a Tuple, by place: in JAX's order of leaves."""
+    """Return the spaces inside a Dict, sorted by key, or inside a Tuple, by index: in JAX's order of leaves."""
     if isinstance(space, spaces.Dict):
         return {key: space.spaces[key] for key in sorted(space.spaces)}
     return dict(enumerate(space.spaces))
 
 
 def mask_form(space: spaces.Space) -> Any:
-    """Return the converter of the action masks of `space`; None for one without choices, and so without masks."""
+    """Return the callable that converts action masks of `space` to flat arrays; None if `space` cannot have masks."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         form = JointMaskForm(space)
         return form if any(one is not None for one in form.forms.values()) else None
@@ -482,7 +485,10 @@ def sample_allowed(space: spaces.Space, mask: Any, rng: np.random.Generator) -> 
 
 
 def stack_elements(rows: Sequence[Any]) -> Any:
-    """Return the elements `rows` of a space as one batch, stacked along a new first axis; dicts and tuples stay."""
+    """Return the elements `rows` of a space as one batch, in which each of their arrays has a new first axis.
+
+    If the elements are dicts or tuples, so is the batch.
+    """
     first = rows[0]
     if isinstance(first, dict):
         return {key: stack_elements([row[key] for row in rows]) for key in first}
@@ -490,9 +496,10 @@ def stack_elements(rows: Sequence[Any]) -> Any:
 
 
 def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool, axis: tuple[int, ...] = ()) -> Iterator[str]:
-    """Yield a sentence for each of "action_mask" and "episode_stats" that only `info` or only the first reset had.
+    """Yield an error sentence for each of "action_mask" and "episode_stats" that `info` lacks or has unexpectedly.
 
-    `mask` and `episode_stats` say whether `info` had these entries at the first reset.
+    `mask` and `episode_stats` say whether the `info` of the first reset had these entries. Every later `info` must have
+    the same ones, because arrays were made for these. `axis` is not read.
     """
     for name, declared in (("action_mask", mask), ("episode_stats", episode_stats)):
         if (name in info) != declared:

@@ -42,8 +42,8 @@ FLAGS = frozenset((bool, np.bool_))  # types of a flag that need no further chec
 class EnvBatch:
     """Batch of environments that this process steps one after the other.
 
-    Among all environments they have the indices `offset`, `offset + 1`, ... `arrays` are those of the batch's streams
-    (one agent in one environment each). `worker` is the number of the process that steps the batch.
+    Their indices among all environments are `offset`, `offset + 1`, ... `arrays` are those of the batch's streams (one
+    agent in one environment each). `worker` is the number of the process that steps the batch.
     """
 
     def __init__(
@@ -152,7 +152,10 @@ class EnvBatch:
         arrays.stepping[self.worker] = -1
 
     def _truncate_first(self) -> None:
-        """Truncate the first episodes that have reached their random length, for all agents; they are not logged."""
+        """Truncate, for all agents, first episodes that have reached the random length at which `stagger` ends them.
+
+        These episodes are marked as not to be logged.
+        """
         arrays = self.arrays
         arrays.logged[:] = True  # type: ignore[index]
         due, self.left = np.flatnonzero(self.left == 1), np.maximum(self.left - 1, 0)
@@ -169,7 +172,7 @@ class EnvBatch:
             self.over[i] = True
 
     def close(self) -> None:
-        """Close every environment of the batch, also if one of them fails to close."""
+        """Close every environment of the batch, even if one of them fails to close."""
         close_all([env.close for env in self.envs])
 
     def _repeated(self, i: int, action: Any) -> Any:
@@ -225,7 +228,10 @@ class EnvBatch:
                 dtypes.add(x.dtype)
 
     def _fits(self, obs: Any) -> bool:
-        """Return True if the observation certainly belongs to its space; if False, `_check_obs` has to decide."""
+        """Return True if the observation certainly belongs to its space; if False, `_check_obs` has to decide.
+
+        This is a fast test, which is made at every step.
+        """
         for leaf, dtypes in zip(self.leaves, self.dtypes, strict=True):
             x, axis = leaf.of(obs), self.axis[leaf.path[0]] if self.spec.sizes else self.axis
             if type(x) in WHOLE and leaf.space_dtype.kind in "iu" and not (leaf.shape or axis):
@@ -245,7 +251,7 @@ class EnvBatch:
                 raise self._failure(i, "step", action, text)
 
     def _check_info(self, i: int, info: dict[str, Any], verb: str, action: Any) -> None:
-        """Raise Failure if `info` has a mask or episode statistics and the first reset had none, or vice versa.
+        """Raise Failure if `info` has an action mask or episode statistics and the first reset had none, or vice versa.
 
         The first reset has decided whether the arrays have room for them. `verb` is the call that returned `info`,
         "reset" or "step", and `action` the step's action, both for the error.
@@ -320,13 +326,19 @@ def open_batches(task: bytes, memory: Any = None) -> Iterator[EnvBatch]:
 
 
 def first_length(seed: int, longest: int) -> int:
-    """Return the length at which the first episode of an environment with this seed is truncated: 1 to `longest`."""
+    """Return the random length, from 1 to `longest`, at which an environment's first episode is truncated, by its seed.
+
+    With such lengths environments that start together do not end their episodes together.
+    """
     # the second number: other draws than those of an environment, which is given the seed alone
     return int(np.random.default_rng([seed, 1]).integers(1, longest + 1))
 
 
 def _stacked(form: Any, masks: Sequence[Any]) -> np.ndarray:
-    """Return the masks of several agents, flat, as [A, n]; None in place of a mask allows everything."""
+    """Return the action masks of A agents, which `form` converts to flat ones, as one array [A, n].
+
+    None in place of a mask allows everything.
+    """
     return np.stack([np.ones(form.size, bool) if mask is None else form(mask) for mask in masks])
 
 

@@ -1,7 +1,8 @@
-"""Adapters that give new environments the conventions of ppax: masks and recorded episodes are in `info`.
+"""Adapters that give new environments the conventions of ppax: action masks and episode statistics are in `info`.
 
-Other libraries keep masks and the statistics of recorded episodes elsewhere. Environments that a function returns a
-second time are refused. This file imports only arrays.py of ppax: worker processes load it too.
+Other libraries give action masks by methods or in observations, and the statistics of episodes by wrappers that record
+them, as Gymnasium's RecordEpisodeStatistics. A function that returns the same environment twice is refused. This file
+imports only arrays.py of ppax: worker processes load it too.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class SharedEnv(Exception):
 
 
 def new_adapted(factory: Callable[[], Any]) -> Any:
-    """Return a new environment made by `factory`, with masks and recorded episodes in `info`.
+    """Return a new environment made by `factory`, with action masks and recorded episode statistics in `info`.
 
-    Raises SharedEnv if `factory` returned the environment, or one inside of it, before.
+    Raises SharedEnv if `factory` has returned the environment, or one that it wraps, before.
     """
     env = factory()
     refuse_shared([env])
@@ -61,9 +62,9 @@ def new_adapted(factory: Callable[[], Any]) -> Any:
 
 
 def adapted(env: Any) -> Any:
-    """Return `env`, wrapped if needed so that its masks and recorded episodes are in `info`.
+    """Return `env`, wrapped if needed so that its action masks and recorded episode statistics are in `info`.
 
-    Other libraries keep them elsewhere.
+    Other libraries give them by methods, in observations or by wrappers that record episodes.
     """
     if not isinstance(env, gymnasium.Env):
         return env
@@ -81,12 +82,12 @@ def adapted(env: Any) -> Any:
 
 
 class AdaptedEnv(gymnasium.Wrapper):  # type: ignore[type-arg]
-    """Wrapper that puts the masks and recorded episodes of an environment into `info`, where they are not yet.
+    """Wrapper that puts action masks and recorded episode statistics of an environment into `info`, for ppax.
 
-    `mask` returns the mask that belongs to an observation; it is None if masks are in `info` or there are none.
-    `recorder` is the wrapper inside of `env` that records episodes, or None. `info["episode_stats"]` has the rewards
-    that the recorder sees, so that wrappers around it, which change rewards or end episodes early, do not change the
-    reported returns.
+    `mask` returns the action mask that belongs to an observation; it is None if masks are in `info` already or there
+    are none. `recorder` is the wrapper inside of `env` that records episodes, or None. `info["episode_stats"]` has the
+    rewards that the recorder sees, so that wrappers around it, which change rewards or end episodes early, do not
+    change the reported returns.
     """
 
     def __init__(self, env: Any, mask: Callable[[Any], Any] | None, recorder: Any):
@@ -94,10 +95,11 @@ class AdaptedEnv(gymnasium.Wrapper):  # type: ignore[type-arg]
         self._mask, self._recorder, self._known, self._open = mask, recorder, 0.0, False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset, and report in `info["episode_stats"]` the end of a recorded episode that was cut short.
+        """Return observation and info after a reset; info reports the end of a recorded episode that was cut short.
 
-        A wrapper around the recorder may end an episode early. If this reset then starts a new recording, the old one
-        ends here; if only a life was lost, it goes on. A reset with a `seed` reports no end.
+        A wrapper around the recording one may end an episode early. If this reset then starts a new recording,
+        `info["episode_stats"]` reports that the old recorded episode has ended; if only a life was lost, the recording
+        goes on. A reset with a `seed` reports no end.
         """
         obs, info = self.env.reset(seed=seed, options=options)
         more: dict[str, Any] = {}
@@ -110,7 +112,7 @@ class AdaptedEnv(gymnasium.Wrapper):  # type: ignore[type-arg]
         return obs, _with_mask(self._mask, obs, info) | more
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Return the result of a step, with the mask and the recorded reward in `info`."""
+        """Return the result of a step, with the action mask and the recorded reward in `info`."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         if self._recorder is not None:
             recorded = info.get(_key(self._recorder))
@@ -121,9 +123,9 @@ class AdaptedEnv(gymnasium.Wrapper):  # type: ignore[type-arg]
 
 
 def adapted_vector(vector: VectorEnv) -> VectorEnv:
-    """Return `vector`, wrapped if needed so that its environments' masks and recorded episodes are in `info`.
+    """Return `vector`, wrapped if needed so that action masks and recorded episode statistics are in `info`.
 
-    Other libraries keep them elsewhere.
+    Other libraries give them by methods, in observations or by wrappers that record episodes.
     """
     mask: Callable[[Any], Any] | None = None
     returns: Callable[[], Any] | None = None
@@ -160,11 +162,11 @@ def adapted_vector(vector: VectorEnv) -> VectorEnv:
 
 
 class AdaptedVector(VectorWrapper):
-    """Wrapper that puts masks and recorded episodes of a vector's environments into `info`, where they are not yet.
+    """Wrapper that puts action masks and recorded episode statistics of a vector's environments into `info`.
 
-    `mask` returns the masks that belong to a batch of observations; it is None if masks are in `info` or there are
-    none. `returns` gives the returns so far of the episodes that a recorder is recording; it is None without a
-    recorder. `key` is the entry of `info` with the episodes that have ended.
+    `mask` returns the action masks that belong to a batch of observations; it is None if masks are in `info` already or
+    there are none. `returns` gives the returns so far of the episodes that a wrapper is recording; it is None if no
+    wrapper records. `key` is the entry of `info` with the episodes that have ended.
     """
 
     def __init__(self, env: VectorEnv, mask: Callable[[Any], Any] | None, returns: Callable[[], Any] | None, key: str):
@@ -172,7 +174,7 @@ class AdaptedVector(VectorWrapper):
         self._mask, self._returns, self._key, self._known = mask, returns, key, np.zeros(env.num_envs)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Return observations and `info` after a reset, with masks in `info`, and recorded rewards of 0."""
+        """Return observations and `info` after a reset, with action masks and recorded rewards of 0 in `info`."""
         obs, info = self.env.reset(seed=seed, options=options)
         if self._returns is not None:
             self._known = np.array(self._returns(), float)
@@ -181,7 +183,7 @@ class AdaptedVector(VectorWrapper):
         return obs, _with_mask(self._mask, obs, info)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Return the result of a step, with masks and recorded rewards in `info`."""
+        """Return the result of a step, with action masks and recorded rewards in `info`."""
         obs, reward, terminated, truncated, info = self.env.step(actions)
         if self._returns is not None:
             total, over = np.array(self._returns(), float), np.zeros(self.num_envs, bool)
@@ -200,7 +202,7 @@ def _with_mask(mask: Callable[[Any], Any] | None, obs: Any, info: dict[str, Any]
 
 
 def has_mask_entry(seen: Any, space: spaces.Space) -> bool:
-    """Return whether `seen`, a space of observations, is a Dict with an entry "action_mask" for actions of `space`.
+    """Return whether the observation space `seen` is a Dict with an entry "action_mask" for actions of `space`.
 
     The entry must have the form of a mask of `space`.
     """
@@ -236,10 +238,11 @@ def _each_has(vector: VectorEnv, name: str) -> bool:
 
 
 def unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
-    """Yield a warning for masks that are not read, and for each wrapper that normalises observations or rewards.
+    """Yield a warning for action masks that ppax does not read, and for each wrapper that normalises values.
 
-    Such wrappers keep statistics of their own, where ppax has options. Each warning is one sentence. `env` is an
-    environment of Gymnasium or a vector, and `info` that of its first reset.
+    Wrappers that normalise observations or rewards keep their own statistics, which ppax does not save with the policy;
+    it has options instead. Each warning is one sentence. `env` is an environment of Gymnasium or a vector, and `info`
+    that of its first reset.
     """
     vector = isinstance(env, VectorEnv)
     inside = env.unwrapped.envs[:1] if isinstance(env.unwrapped, SyncVectorEnv) else []
@@ -271,7 +274,7 @@ def _kind(wrapper: Any) -> str:
 
 
 def recorder_of(env: Any) -> Any:
-    """Return the wrapper among those of `env` that records episodes, Gymnasium's or sb3's; None if there is none."""
+    """Return the wrapper in `env` that records episodes, of Gymnasium or Stable-Baselines3; None if there is none."""
     return next((one for one in wrappers_of(env) if _records(one)), None)
 
 
@@ -340,7 +343,7 @@ def _forget(made: dict[int, weakref.ref[Any]], place: int, gone: weakref.ref[Any
 def generators_of(env: Any) -> Iterator[tuple[str, Any]]:
     """Yield (attribute, generator) for each of NumPy's random generators in an environment.
 
-    Environments inside of it and the classes of all of them are searched, too.
+    The environments that it wraps and the classes of all of them are searched, too.
     """
     for one in wrappers_of(env):
         for holder in (one, *type(one).__mro__):

@@ -16,7 +16,8 @@ RAISED = (Exception, SystemExit)  # sys.exit() in an environment is its error, a
 class EnvError(Exception):
     """Error of an environment that raised an exception, or whose process died or hangs.
 
-    All environments that were stepped together with it are closed.
+    All environments that were stepped together with it are closed. `reached` is the result of the training iterations
+    that were finished before, or None. `cause` is the exception of a constructor or a first reset, or None.
     """
 
     reached: Any = None  # Trained: the iterations that the same call finished before; None: none
@@ -28,7 +29,7 @@ class EnvError(Exception):
 
 
 class NotFiniteValue(EnvError):
-    """Error of an environment on the host whose observation or reward is not finite: a run ends with NumericalError."""
+    """Error of a host environment whose observation or reward is not finite; it ends a run with NumericalError."""
 
 
 class Failure(Exception):
@@ -46,7 +47,7 @@ def failure_text(report: dict[str, Any]) -> str:
 
 
 def _plain(action: Any) -> Any:
-    """Return an action with Python's numbers in place of NumPy's, as their representation is short."""
+    """Return an action with Python's numbers in place of NumPy's, whose representation in an error would be longer."""
     if isinstance(action, dict):
         return {name: _plain(x) for name, x in action.items()}
     if isinstance(action, tuple | list):

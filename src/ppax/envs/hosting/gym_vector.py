@@ -70,10 +70,10 @@ class GymVectorStepper:
         )
 
     def send(self, number: int, action: Sequence[np.ndarray]) -> None:
-        """Step all environments of the vector; `receive` returns the result.
+        """Step all E environments of the vector; `receive` returns the result.
 
-        Environments whose episode has ended are reset in the vector's own mode. `number` is that of the only batch, 0.
-        `action` has one array [E, ...] for each array of the action space.
+        Environments whose episode has ended are reset as the vector's autoreset mode says. `number` is that of the only
+        batch, 0. `action` has one array [E, ...] for each array of the action space.
         """
         self._steps += 1
         # a copy: the environments may write into it
@@ -129,7 +129,7 @@ class GymVectorStepper:
 
     @property
     def _when(self) -> str:
-        """Name of the last call in errors: "reset", or the step since then, as "step 3"."""
+        """Name of the last call for errors: "reset", or, for example, "step 3" for the third step after the reset."""
         return f"step {self._steps}" if self._steps else "reset"
 
     def _call(self, verb: str, *arguments: Any, **named: Any) -> Any:
@@ -151,13 +151,16 @@ class GymVectorStepper:
         return [self._stored(leaf, x) for leaf, x in zip(self._leaves, arrays, strict=True)]
 
     def _stored(self, leaf: Leaf, x: np.ndarray) -> np.ndarray:
-        """Return an array of observations [E, ...] in the dtype of training; EnvError for numbers outside of bounds."""
+        """Return an array of observations of the E environments, [E, ...], in the dtype of training.
+
+        Raises EnvError for numbers outside of the bounds of the space.
+        """
         for problem in number_mismatches(leaf, x, "its observation"):
             raise EnvError(f"{self.vector} failed in {self._when}: {problem}")
         return x.astype(leaf.dtype, copy=False)
 
     def _final(self, info: dict[str, Any], leaves: list[np.ndarray], ended: np.ndarray) -> list[np.ndarray]:
-        """Return the arrays `leaves` with final observations in the rows of the environments that have `ended` [E].
+        """Return arrays `leaves` [E, ...] with final observations for those of E environments that have `ended` [E].
 
         In autoreset mode SAME_STEP final observations are in `info`: one element for each environment, or one batch.
         Raises EnvError if `info` has none.
@@ -187,7 +190,7 @@ class GymVectorStepper:
         return masks
 
     def _stats_of(self, info: dict[str, Any], ended: np.ndarray) -> EpisodeStats | None:
-        """Return the rewards and episode ends [E] for logs from `info`; None if logs use those of learning.
+        """Return rewards and episode ends for logs, [E] each for E environments; None if logs use those of learning.
 
         `info["episode_stats"]` has them as two arrays or, in Gymnasium's vectors, as one pair for each environment.
         """
@@ -204,9 +207,9 @@ class GymVectorStepper:
         )
 
     def _metrics_of(self, info: dict[str, Any], ended: np.ndarray) -> np.ndarray:
-        """Return the k entries of `info` that are logged at episode ends, [E, k].
+        """Return the k entries of `info` that are logged at episode ends, [E, k] for E environments.
 
-        They are 0 for environments whose episode has not `ended`.
+        They are 0 for environments whose episode has not `ended` [E].
         """
         found = np.zeros((len(ended), len(self.metrics)), np.float32)
         given = info.get("final_info", info)  # SAME_STEP: belongs to the step, not to the reset after it

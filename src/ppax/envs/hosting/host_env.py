@@ -100,12 +100,12 @@ class HostEnv:
 
     @property
     def max_num_envs(self) -> int | None:
-        """Largest number of environments, which their class may declare; None: any."""
+        """Largest number of environments that their class allows, as its `max_num_envs`; None if it has no limit."""
         return self.host.spec.max_num_envs
 
     @property
     def max_horizon(self) -> int | None:
-        """Largest number of steps of a rollout, which the environments' class may declare; None: any."""
+        """Largest number of steps of a rollout that the environments' class allows, as its `max_horizon`; None: any."""
         return self.host.spec.max_horizon
 
     @property
@@ -114,10 +114,10 @@ class HostEnv:
         return self.num_envs * self.num_agents
 
     def reset(self, key: Key) -> tuple[PyTree, PyTree, PyTree | None]:
-        """Return placeholders with the shapes of a reset: positions 0, observations 0, and masks that allow all.
+        """Return placeholders with the shapes of a reset: step counters 0, observations 0, and masks that allow all.
 
-        The masks are None if there are none. The host loop resets the environments themselves, outside of compiled
-        programs. A position counts the steps of an environment.
+        The masks are None if the environments have none. The counters, one for each stream, take the place of the
+        environments' states. The host loop resets the environments themselves, outside of compiled programs.
         """
         like = Layout(self.num_envs, 1, 1, self.host.spec).make()
         obs = element_of(self.observation_space, (jnp.zeros(x.shape, x.dtype) for x in like.obs))
@@ -127,7 +127,8 @@ class HostEnv:
     def recreate(self, num_envs: int) -> HostEnv:
         """Return a HostEnv of `num_envs` new environments of the same kind.
 
-        A vector that the user has created cannot be made again: it is used again, with its own number of environments.
+        A vector environment that the user has created cannot be made again: it is used again, with its own number of
+        environments.
         """
         other = self.host.recreate(num_envs)
         return dataclasses.replace(self, host=other, num_envs=other.num_envs)
@@ -144,11 +145,11 @@ class HostEnv:
 
 
 class HostEnvAux:
-    """Structure of a HostEnv as a pytree: all that determines a program, and a weak reference to its `Host`.
+    """Structure of a HostEnv as a pytree: all on which compiled programs depend, and a weak reference to its `Host`.
 
-    It is compared by value. JAX keeps the structures of all arguments for ever. A strong reference would keep the
-    environments and their worker processes alive, and comparison by identity would compile the programs again for each
-    set of environments.
+    Structures are compared by value. JAX keeps the structures of all arguments for ever: a strong reference would keep
+    the environments and their worker processes alive, and comparison by identity would compile the programs again for
+    each set of environments.
     """
 
     def __init__(self, env: HostEnv):
@@ -163,7 +164,7 @@ class HostEnvAux:
         return hash(self._signature)
 
     def env(self) -> HostEnv:
-        """Return the HostEnv of this structure; its environments cannot be stepped if they no longer exist."""
+        """Return the HostEnv that has this structure; it cannot step its environments if they no longer exist."""
         host = self._host() or Host(self._spec, self._others["num_envs"], _no_longer_exist, ())
         return HostEnv(host, **self._others)
 
@@ -195,19 +196,20 @@ def host(
     """Return host environments made of environments of Gymnasium or PettingZoo.
 
     `source` is a `gymnasium.vector.VectorEnv` in any autoreset mode, or a function that returns one `Env` or one
-    PettingZoo `ParallelEnv` (called `num_envs` times), or a list of such functions. Agents with different spaces form
-    groups by their names without numbers. With `vectorization = "sync"` the environments are stepped in this process,
-    with "async" in `workers` processes (default: one for each core), with "ray" in `workers` actors of a Ray cluster
-    (default: one for each of its CPUs). A process or actor must answer within `timeout` seconds. Results are the same.
-    Each action is applied `action_repeat` times. `agent_ids` adds an agent's index to its observation; `central_critic`
-    adds "joint", the observations of all agents, for the critic only. `info_metrics` are entries of `info`, such as
-    "is_success", whose values at the last steps of episodes are logged as means; by default "is_success", if an
-    environment gives it at its first step. `clip_actions` clips continuous actions to [low, high], or to [-x, x] for
-    one number x, and narrows the bounds of their space. `env_params` are arguments of the function: a value, or {"low":
-    0.5, "high": 2.0}, from which every reset draws (Gymnasium's interface only). If one is drawn, each episode has a
-    new environment, or, if `set_params` is given, a call of `set_params(env, numbers)` with all `env_params`. `stagger`
-    truncates the first episode of each environment at a random length of at most so many steps, or of the time limit
-    with True.
+    PettingZoo `ParallelEnv` or `AECEnv` (called `num_envs` times), or a list of such functions. Agents with different
+    spaces form groups by their names without numbers: "red_0" is in "red". With `vectorization = "sync"` the
+    environments are stepped in this process, with "async" in `workers` processes (default: one for each core), with
+    "ray" in `workers` actors of a Ray cluster (default: one for each of its CPUs). A process or actor must answer
+    within `timeout` seconds. The results of all three are the same. Each action is applied `action_repeat` times.
+    `agent_ids` adds an agent's index to its observation; `central_critic` adds "joint", the observations of all agents,
+    for the critic only. `info_metrics` are entries of `info`, such as "is_success", whose values at the last steps of
+    episodes are logged as means; by default "is_success", if an environment gives it at its first step. `clip_actions`
+    clips continuous actions to [low, high], or to [-x, x] for one number x, and narrows the bounds of their space.
+    `env_params` are arguments of the function: a value, or {"low": 0.5, "high": 2.0}, from which every reset draws
+    (Gymnasium's interface only). If an argument is drawn, each episode has a new environment, or, if `set_params` is
+    given, begins with a call of `set_params(env, numbers)` with all `env_params`. `stagger` truncates the first episode
+    of each environment at a random length: of at most `stagger` steps if it is a number, of at most the time limit if
+    it is True.
 
     Each call of the function must make a new environment. Masks and recorded episodes are read where sb3-contrib and
     Gymnasium's wrappers put them (docs/python_environments.md). Raises ConfigError for invalid arguments, EnvError
@@ -249,7 +251,7 @@ def _made(given: list[Factory], name: str, workers: int | None, set_params: Any,
 def stepper_of(
     factories: Sequence[Factory], spec: HostSpec, settings: EnvSettings, workers: int | None, num_envs: int
 ) -> Stepper:
-    """Return the stepper that runs `num_envs` new environments, made by the factories in turn.
+    """Return the stepper that runs `num_envs` new environments, which are made by calling `factories` in turn.
 
     At most `workers` processes or actors step them. By default there is a process for each core, or an actor for each
     CPU of the cluster.
@@ -265,10 +267,10 @@ def stepper_of(
 
 
 def _require_no_stepping(vector: GymVectorEnv, num_envs: int | None, workers: int | None, made: EnvSettings) -> None:
-    """Raise ConfigError for a setting that has no effect on `vector`, as it steps its environments itself.
+    """Raise ConfigError for a setting that has no effect because `vector` steps its environments itself.
 
-    These are `workers`, settings of `made` such as vectorization, timeout and action_repeat, and a `num_envs` other
-    than the vector's.
+    Such settings are `workers`, a `num_envs` other than the vector's, and those of `made` that concern stepping, such
+    as vectorization, timeout and action_repeat.
     """
     by_itself = "a VectorEnv steps its environments itself"
     own = ("vectorization", "timeout", "action_repeat", "agent_ids", "central_critic", "env_params", "stagger")
@@ -288,8 +290,8 @@ def host_vector(
 ) -> HostEnv:
     """Return host environments that one vector environment, `make(num_envs)`, steps together.
 
-    `first` is such a vector, from which spaces are read. With `unique` it is the only one, which `make` returns, too;
-    without, it is closed, and `make` creates others.
+    `first` is such a vector environment, from which spaces are read. With `unique` it is the only one: `make` returns
+    it, too. Without `unique` it is closed, and `make` creates new ones.
     """
     autoreset_mode_of(first)
     try:

@@ -1,6 +1,6 @@
 """Actor of a Ray cluster that steps its share of each batch of environments, as worker_process.py does.
 
-Its class is pickled by value: an actor imports neither the whole of ppax nor JAX, unless its environments do.
+The actor's class is pickled by value: an actor imports neither the whole of ppax nor JAX, unless its environments do.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ class EnvActor:
 
 
 def _modules() -> list[Any]:
-    """Return ppax's modules in FILES, which step environments, loaded without an import of ppax itself."""
+    """Return ppax's modules in FILES, which step environments; they are loaded without the rest of ppax if possible.
+
+    If ppax is imported already, they are those of ppax.
+    """
     if "ppax" in sys.modules:
         return [importlib.import_module(f"ppax.envs.hosting.{name}") for name in FILES]
     spec: Any = importlib.util.find_spec("ppax")

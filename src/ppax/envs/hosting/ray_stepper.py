@@ -1,4 +1,7 @@
-"""Stepper of host environments in actors of a Ray cluster, with the two batches and the results of worker processes."""
+"""Stepper of host environments in actors of a Ray cluster, which gives the same results as worker processes do.
+
+Like these, the actors step two batches alternately.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,9 @@ CLOSE_SECONDS = 1.0  # time limit for closing environments before their actor is
 class Actors:
     """Stepper that runs environments in `workers` actors of a Ray cluster, in two batches.
 
-    If `workers` is None, there is an actor for each CPU of the cluster. Actors request no CPU from Ray, so that
-    evaluation can have its own actors while those of training wait.
+    While one batch is stepped, the policy acts for the other. If `workers` is None, there is an actor for each CPU of
+    the cluster. Actors request no CPU from Ray, so that evaluation can have its own actors while those of training
+    wait.
     """
 
     has_final_obs = False
@@ -98,8 +102,8 @@ class Actors:
     def _answer(self, worker: int, answer: Any, seconds: float) -> Any:
         """Return the answer of an actor; if it failed, ended or hangs, end all actors and raise EnvError.
 
-        `worker` is the actor's number and `answer` Ray's reference to the answer. It hangs if it does not answer within
-        `seconds`.
+        `worker` is the actor's number and `answer` Ray's reference to the answer. An actor hangs if it does not answer
+        within `seconds`.
         """
         try:
             given = self._ray.get(answer, timeout=seconds)

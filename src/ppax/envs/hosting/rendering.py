@@ -50,7 +50,8 @@ class RenderedEnv(NamedTuple):
 def with_rendering(env: HostEnv) -> RenderedEnv:
     """Return one new environment like those of `env`, with `render_mode = "rgb_array"`; the caller closes it.
 
-    Raises ConfigError if its metadata do not list that mode, and for vector environments, which have no single one.
+    Raises ConfigError if the environment's metadata do not list this mode, and if `env` is a vector environment, of
+    which no single environment can be drawn.
     """
     make: Any = env.host.factories[0]
     try:

@@ -66,9 +66,9 @@ def env_errors(name: str, call: str) -> Iterator[None]:
 
 
 def new_env(factory: Callable[[], Any]) -> Any:
-    """Return a new environment made by `factory`; ConfigError for one that was returned before.
+    """Return a new environment made by `factory`, with action masks and recorded episode statistics in `info`.
 
-    Its masks and recorded episodes are in `info` (conventions.py).
+    Raises ConfigError if `factory` has returned the same environment before.
     """
     try:
         return new_adapted(factory)
@@ -79,8 +79,8 @@ def new_env(factory: Callable[[], Any]) -> Any:
 def factories_of(source: Any, num_envs: int | None) -> list[Factory]:
     """Return a list of functions, each of which makes one environment, from `source`, the argument of `host`.
 
-    `source` is one function, which is taken `num_envs` times (8 by default), or a list of functions. Raises ConfigError
-    for something else, and for a list whose length is not `num_envs`.
+    `source` is one function, which the list repeats `num_envs` times (8 by default), or a list of functions. Raises
+    ConfigError for anything else, and for a list whose length is not `num_envs`.
     """
     listed = isinstance(source, Iterable) and not isinstance(source, str | Mapping) and not callable(source)
     given = list(source) if listed else [source]
@@ -145,7 +145,7 @@ def with_params(
 def _with_arguments(
     factories: list[Factory], given: Mapping[str, Any], set_params: Callable[[Any, dict[str, float]], None] | None
 ) -> list[Factory]:
-    """Return functions that make environments with the parameters `given`, of which those with a range are drawn.
+    """Return functions that make environments with the parameters `given`; a range is drawn from at every reset.
 
     `set_params(env, numbers)`, if given, puts the parameters into an environment. Raises ConfigError for invalid ones.
     """
@@ -162,9 +162,9 @@ def _with_arguments(
 
 
 def _share(value: Any) -> tuple[float, float]:
-    """Return the lowest and the highest share of the new action in the filtered one, from its value in `env_params`.
+    """Return (low, high) of the parameter "action_filter" of `env_params`, from `value`, a number or a range.
 
-    Raises ConfigError for a value or range that is invalid.
+    It is the share of the policy's new action in the filtered action. Raises ConfigError for an invalid value or range.
     """
     ends = split_ranges({FILTER: value})[1][FILTER] if is_range(value) else (value, value)
     low, high = (check_value(SHARE, end) for end in ends)
@@ -172,7 +172,7 @@ def _share(value: Any) -> tuple[float, float]:
 
 
 def steps_of_limit(steps: Any) -> int:
-    """Return the time limit `steps` of `env_params`; ConfigError for a range, as it is the same in all episodes."""
+    """Return `steps`, the time limit in `env_params`, as an int; ConfigError for a range, as it cannot be drawn."""
     if is_range(steps):
         raise ConfigError(
             f"env_params.{LIMIT} = {dict(steps)!r}: the time limit of an environment on the host cannot be drawn at a "
@@ -182,7 +182,7 @@ def steps_of_limit(steps: Any) -> int:
 
 
 def _alike(made: Any, factory: Factory) -> Any:
-    """Return the function `made` with the signature of `factory`, whose arguments it takes."""
+    """Return the function `made`, which passes its arguments on to `factory`, with the signature of `factory`."""
     with contextlib.suppress(TypeError, ValueError):  # a class in C
         made.__signature__ = inspect.signature(factory)
     return made
@@ -191,7 +191,7 @@ def _alike(made: Any, factory: Factory) -> Any:
 def _wrapped(factories: list[Factory], wrap: Callable[[Factory], Any]) -> list[Factory]:
     """Return a list with `wrap(factory)` of each function; a function that is listed twice is wrapped once.
 
-    Kinds of environments are counted by the identity of their functions.
+    So one function becomes one function again: environments of the same function object are known to be of one kind.
     """
     made = {id(one): wrap(one) for one in factories}
     return [made[id(one)] for one in factories]
@@ -206,7 +206,7 @@ def _arguments_of(factory: Factory) -> Mapping[str, inspect.Parameter]:
 
 
 def _defaults_of(factory: Factory) -> dict[str, Any]:
-    """Return the defaults of a function's arguments by name, of those that have one."""
+    """Return the defaults of a function's arguments by name; arguments without a default are left out."""
     return {name: x.default for name, x in _arguments_of(factory).items() if x.default is not x.empty}
 
 
@@ -260,10 +260,10 @@ def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tup
 
 
 def _longest_first(env: Any, settings: EnvSettings, name: str) -> int:
-    """Return the largest length of a first episode in steps of the agent, as `stagger` says; 0 if it is off.
+    """Return the largest length of first episodes, in steps of the agent, if `stagger` shortens them; else 0.
 
     With `stagger = true` it is the time limit of `env`: that of Gymnasium's TimeLimit, or `max_cycles` of parallel
-    environments of PettingZoo. Raises ConfigError without one.
+    environments of PettingZoo. Raises ConfigError if such a limit is not known.
     """
     if settings.stagger is not True:
         return int(settings.stagger)
@@ -295,10 +295,10 @@ def groups_by_name(env: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def _team(factory: Callable[..., Any], name: str) -> Any:
-    """Return a new environment of several agents, made by `factory`; `name` is its name in errors.
+    """Return a new environment of several agents, made by `factory`; `name` is the environment's name in errors.
 
-    Raises ConfigError where agents of one group have different spaces, or where a central critic needs observations
-    joined to a vector and they cannot be flattened.
+    Raises ConfigError if agents of one group have different spaces, or if a central critic needs all observations
+    joined to one vector and these cannot be flattened.
     """
     try:
         with env_errors(name, "constructor"):
@@ -338,7 +338,7 @@ def _refuse_converted(env: Any) -> None:
 
 
 def first_reset(env: Any) -> Any:
-    """Return the result of a reset with a seed; without one where `reset` does not take it, as in Gym before 0.26."""
+    """Return the result of `env.reset` with a seed, or without one if `reset` takes none, as in Gym before 0.26."""
     try:
         return env.reset(seed=0)
     except TypeError:
@@ -346,7 +346,7 @@ def first_reset(env: Any) -> Any:
 
 
 def _unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
-    """Yield warnings, one sentence each, of masks and statistics that other libraries read and ppax does not."""
+    """Yield warnings, one sentence each, about action masks and statistics that ppax does not read."""
     if not isinstance(env, Team):
         yield from unread(env, info)
     elif all(mask is None for mask in env.masks_of(info)):

@@ -83,7 +83,7 @@ class Stepper(Protocol):
 
 
 def host_step(arrays: Arrays) -> HostStep:
-    """Return the contents of `arrays` as the result of a step with next-step autoreset, which has written them."""
+    """Return a HostStep of `arrays`, into which a step with next-step autoreset has written its results."""
     return HostStep(
         obs=arrays.obs,
         reward=arrays.reward,
@@ -121,7 +121,7 @@ class Host:
         environment has one agent. `exchange` steps all environments on the device of the compiled programs, where
         training then acts and records; None if they are stepped on the host. `source` is the user's one function that
         makes each of them; None if there are several functions, a vector or `set_params`. `apart(num_envs)` returns a
-        stepper for `recreate`, whose first episodes are whole; by default it is `make`.
+        stepper for `recreate`, which truncates no first episodes as `stagger` does; by default it is `make`.
         """
         self.spec, self.num_envs, self.unique, self._make, self._apart = spec, num_envs, unique, make, apart or make
         self.in_groups, self.exchange, self.source = in_groups, exchange, source
@@ -138,7 +138,7 @@ class Host:
 
     @functools.cached_property
     def signature(self) -> str:
-        """Text of all that determines a compiled program: spaces and sizes of one environment."""
+        """Text that is equal for environments with the same compiled programs: spaces and sizes of one environment."""
         return f"{space_signature(self.spec[0])}{space_signature(self.spec[1])}{self.spec[2:]}"
 
     @property
@@ -151,7 +151,10 @@ class Host:
 
     @property
     def has_final_obs(self) -> bool:
-        """Whether an episode may end and the next begin within one step, so that final observations need a value."""
+        """Whether an episode may end and the next begin within one step.
+
+        If so, a step's result has final observations, whose values the critic must compute separately.
+        """
         return self.stepper.has_final_obs
 
     @property
@@ -167,7 +170,7 @@ class Host:
         return self._stepper is not None
 
     def sizes(self) -> set[int]:
-        """Return the set of the batches' sizes, in streams: one agent in one environment each."""
+        """Return the set of the batches' sizes, each in streams; a stream is one agent in one environment."""
         return {rows.stop - rows.start for rows in self.batches}
 
     def reset(self, seeds: Sequence[int]) -> list[HostStep]:
@@ -207,10 +210,10 @@ class Host:
         return [x if clip is None else x.clip(*clip) for x, clip in zip(action, self._clip, strict=True)]
 
     def recreate(self, num_envs: int) -> Host:
-        """Return a handle of `num_envs` new environments of the same kind, whose first episodes are not staggered.
+        """Return a handle of `num_envs` new environments of the same kind, whose first episodes have full length.
 
-        Environments that are `unique` cannot be made again: then this handle is returned, whose environments must be
-        reset.
+        `stagger` shortens first episodes only in this handle. Environments that are `unique` cannot be made again: then
+        this handle is returned, whose environments must be reset.
         """
         if self.unique:
             return self
@@ -218,7 +221,7 @@ class Host:
         return Host(spec, num_envs, self._apart, self.factories, False, self.in_groups, source=self.source)
 
     def wrap(self, around: Callable[[Stepper], Stepper]) -> None:
-        """Replace the stepper by `around(stepper)` until the environments are closed."""
+        """Replace the stepper by `around(stepper)`, for example to time its calls, until `close` is called."""
         self._stepper = around(self.stepper)
 
     def close(self) -> None:

@@ -39,11 +39,11 @@ class Team:
     agent whose turn it is acts: the rows of those that wait are not valid.
 
     `players` are groups of agents, by name, with their indices: members of a group have equal spaces. With groups,
-    spaces are Dict, observations and masks dicts by group, [A_g, ...], and all else is ordered by group. With
-    `agent_ids` or `central_critic` an observation is a dict: "own", the agent's observation; with `agent_ids` "agent",
-    its index in `possible_agents`; with `central_critic` "joint", the observations of all agents in that order. Raises
-    HeterogeneousAgents if spaces differ that must be equal, NotFlattenable if observations cannot be flattened for
-    "joint".
+    spaces are Dict, observations and masks are dicts by group, [A_g, ...] for the A_g agents of a group, and all else
+    is ordered by group. With `agent_ids` or `central_critic` an observation is a dict: "own", the agent's observation;
+    with `agent_ids` "agent", its index in `possible_agents`; with `central_critic` "joint", the observations of all
+    agents in that order. Raises HeterogeneousAgents if spaces differ that must be equal, NotFlattenable if observations
+    cannot be flattened for "joint".
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Team:
         self._begun = self._active  # those that have acted in their episode
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict[str, Any]]:
-        """Return observations [A, ...] of all agents and info after a reset.
+        """Return observations [A, ...] of all A agents and info after a reset.
 
         `info["agent_first"]` [A] marks agents whose episode is new; an agent that waits for its first turn stays marked
         until it has acted. `info["acting"]` [A] marks those that act next.
@@ -97,7 +97,7 @@ class Team:
         return self._observe(self._active)
 
     def step(self, actions: Sequence[Any]) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Return the result of a step with an action for each agent; all arrays have an agent axis [A].
+        """Return the result of a step with an action for each of the A agents; all arrays have an agent axis [A].
 
         `info["valid"]` [A] marks the agents that acted.
         """
@@ -145,17 +145,23 @@ class Team:
         self.env.close()
 
     def _present(self) -> np.ndarray:
-        """Return which agents the environment lists as present, [A]."""
+        """Return which of the A agents are present according to the environment, [A] bool."""
         agents = set(self.env.agents)
         return np.array([name in agents for name in self.names])
 
     def _next_to_act(self) -> np.ndarray:
-        """Return which agents act next, [A]: those whose episode runs, or with turns the one whose turn it is."""
+        """Return which of the A agents act next, [A] bool.
+
+        These are the agents whose episode runs; in a turn-based environment only the one whose turn it is.
+        """
         turn = np.array([name == self.env.acting for name in self.names]) if self.turns else True
         return self._active & turn
 
     def _store(self, obs: dict, infos: dict, observing: np.ndarray) -> None:
-        """Keep the latest observation and mask of the agents in `observing` [A] that have an observation in `obs`."""
+        """Keep the latest observation and mask of those of the A agents that are marked in `observing` [A].
+
+        Agents without an observation in `obs` keep an earlier one.
+        """
         for i, name in enumerate(self.names):
             if not (observing[i] and name in obs):
                 continue
@@ -165,9 +171,10 @@ class Team:
             self._masks[i] = copy.deepcopy(mask)
 
     def _observe(self, observing: np.ndarray) -> tuple[Any, dict[str, Any]]:
-        """Return observations [A, ...] of all agents, and an info with masks and with flags of new and acting agents.
+        """Return observations [A, ...] of all A agents, and an info with masks and with flags of new and acting agents.
 
-        In "joint", the concatenated observations of all agents, those that are not in `observing` [A] count as zeros.
+        In "joint", the concatenated observations of all agents, agents that are not marked in `observing` [A] count as
+        zeros.
         """
         info: dict[str, Any] = {"agent_first": self._active & ~self._begun, "acting": self._acting}
         if self.sizes or any(mask is not None for mask in self._masks):
@@ -176,7 +183,10 @@ class Team:
         return self._together(self._views(observing), _stacked), info
 
     def _views(self, observing: np.ndarray) -> list[Any]:
-        """Return a list with each agent's observation, with the entries that agent_ids and central_critic add."""
+        """Return a list with each agent's observation, with the entries that agent_ids and central_critic add.
+
+        Agents that are not marked in `observing`, one flag for each agent, count as zeros in the joint observation.
+        """
         if not self._agent_ids and not self._central_critic:
             return self._last
         views: list[dict[str, Any]] = [{OWN: own} for own in self._last]
@@ -202,7 +212,7 @@ class Team:
         return by_group({name: join(each[end - n : end]) for (name, n), end in zip(self.sizes, ends, strict=True)})
 
     def _entries(self, own: spaces.Space) -> spaces.Dict:
-        """Return the space `own` of an agent's observation with the entries of `agent_ids` and `central_critic`."""
+        """Return the space of an agent's observation: `own`, and the entries that agent_ids and central_critic add."""
         entries: dict[str, spaces.Space] = {OWN: own}
         if self._agent_ids:
             entries[AGENT] = spaces.Discrete(self.num_agents)
@@ -272,13 +282,13 @@ class Turns:
         return bool(self.env.terminations[agent] or self.env.truncations[agent])
 
     def _remove_ended(self) -> None:
-        """Take the turns of agents whose episode has ended, without an action, so that the environment removes them."""
+        """Step past the turns of agents whose episode has ended, with the action None; PettingZoo then removes them."""
         while self.env.agents and self._ended(self.env.agent_selection):
             self.env.step(None)
 
 
 def is_parallel(env: Any) -> bool:
-    """Return whether an environment has the interface of PettingZoo's `ParallelEnv`; a turn-based one has it, too."""
+    """Return whether an environment has all attributes of PettingZoo's `ParallelEnv`, as turn-based ones have, too."""
     return all(hasattr(env, name) for name in PARALLEL_ENV)
 
 

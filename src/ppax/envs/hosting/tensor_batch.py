@@ -39,10 +39,10 @@ NO_FINAL_OBS = (
 class TensorBatch(VectorEnv):
     """Batch `env` of PyTorch as a vector environment: `ppax.envs.host(ppax.envs.TensorBatch(env))`.
 
-    `env` has `num_envs`, `reset() -> (obs, info)` or obs, and `step(action) -> (obs, reward, terminated, truncated,
+    `env` has `num_envs` (E), `reset() -> (obs, info)` or obs, and `step(action) -> (obs, reward, terminated, truncated,
     info)`, or (obs, reward, done, info) with truncations in `info["time_outs"]`; tensors are [E, ...], observations may
-    be dicts of them. Spaces are those of one environment: `env.single_observation_space` and
-    `env.single_action_space` where they are not given.
+    be dicts of them. Spaces are those of one environment: `env.single_observation_space` and `env.single_action_space`
+    where they are not given.
 
     A step returns the first observation of the next episode where one has ended. For the value of a truncated episode
     its final observation is needed, in `info["final_obs"]` or `info["final_observation"]`. Simulators that have none
@@ -102,7 +102,7 @@ class TensorBatch(VectorEnv):
         return self._host(obs), reward, terminated, truncated, found
 
     def exchange(self, action: Sequence[jax.Array], metrics: Sequence[str]) -> TensorStep:
-        """Return the result of one step on the device, as arrays of JAX in the simulator's own memory.
+        """Return the result of one step of all E environments on their device, as JAX arrays in the simulator's memory.
 
         `action` has one array [E, ...] for each array of the action space; `metrics` are entries of `info` to log. A
         call returns before the simulator has computed: on the device, PyTorch's queue of work waits for the actions,
@@ -135,7 +135,7 @@ class TensorBatch(VectorEnv):
         getattr(self._env, "close", lambda: None)()
 
     def _stepped(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
-        """Return observation, reward, terminated, truncated and info of a step of the simulator, all as tensors."""
+        """Return observation, reward, terminated, truncated and info of a step of the simulator, in its tensors."""
         out = self._env.step(actions)
         if len(out) == 5:
             obs, reward, terminated, truncated, info = out
@@ -165,7 +165,7 @@ class TensorBatch(VectorEnv):
         return np.asarray(x.detach().cpu() if isinstance(x, self._torch.Tensor) else x)
 
     def _borrowed(self, x: Any) -> jax.Array:
-        """Return a tensor as an array of JAX in the same memory; as a copy, if it has gaps or 64 bits."""
+        """Return a tensor as an array of JAX in the same memory; a tensor with gaps or of 64 bits is copied."""
         return jax.dlpack.from_dlpack(self._tensor(x).contiguous())
 
     def _keep(self, obs: Any) -> None:
@@ -177,16 +177,17 @@ class TensorBatch(VectorEnv):
             self._obs = _mapped(lambda x: self._tensor(x).clone(), obs)
 
     def _final(self, info: Mapping[str, Any]) -> Any:
-        """Return final observations [E, ...], defined where an episode has ended; None if the simulator gives none.
+        """Return final observations [E, ...] of E environments; None if the simulator gives none.
 
-        With `final_obs = "previous"` they are the observations before the last action.
+        They have meaning only where an episode has ended. With `final_obs = "previous"` they are the observations
+        before the last action.
         """
         if self._previous_stands_in:
             return self._obs
         return next((info[name] for name in FINAL if name in info), None)
 
     def _flags(self, done: Any, info: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return terminated and truncated, [E] each, from one flag and `info["time_outs"]`.
+        """Return terminated and truncated, [E] each for E environments, from one flag and `info["time_outs"]`.
 
         Raises EnvError where an episode ends and `info` has no such entry.
         """
@@ -230,7 +231,7 @@ class TensorBatch(VectorEnv):
         return shared
 
     def _info(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the action mask and the entries that are logged from `info`, as NumPy arrays.
+        """Return, from `info`, the action mask and the entries that are logged, as NumPy arrays.
 
         If `info` has "final_info", in which simulators keep the entries of an episode's last step, the result has it,
         too.
@@ -259,7 +260,7 @@ def _space(env: Any, name: str, given: spaces.Space | None) -> spaces.Space:
 
 
 def _takes(function: Any, name: str) -> bool:
-    """Return whether `function` takes an argument called `name`, or any argument by its name."""
+    """Return whether `function` has an argument called `name`, or takes any named argument (`**kwargs`)."""
     parameters = inspect.signature(function).parameters.values()
     return any(x.name == name or x.kind is x.VAR_KEYWORD for x in parameters)
 

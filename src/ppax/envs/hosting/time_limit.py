@@ -1,6 +1,6 @@
-"""Time limit of host environments that have no argument for one: `env_params.max_steps`, as of compiled environments.
+"""Time limit of host environments whose constructor has no argument for one, set by `env_params.max_steps`.
 
-This file imports nothing of ppax: worker processes load it too.
+Compiled environments have the same parameter. This file imports nothing of ppax: worker processes load it too.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class NotLimited(ValueError):
 
 
 def takes(make: Callable[..., Any], name: str) -> bool:
-    """Return whether the class or function `make` has an argument `name`, also one that it hands on.
+    """Return whether the class or function `make` takes an argument `name`, itself or by `**kwargs`.
 
-    A class with `**kwargs` hands them on to the classes that it inherits from; of a function with `**kwargs` this
-    cannot be known, and it gets the argument.
+    A class with `**kwargs` passes these on to the classes that it inherits from, which are looked at. Where a function
+    with `**kwargs` passes them cannot be known: the result is then True, except for `gymnasium.make`.
     """
     while isinstance(make, functools.partial):
         make = make.func
@@ -45,7 +45,8 @@ def takes(make: Callable[..., Any], name: str) -> bool:
 def limited(make: Callable[..., Any], steps: int, **arguments: Any) -> Any:
     """Return the environment `make(**arguments)`, whose episodes are truncated after `steps` steps.
 
-    A time limit of Gymnasium that it has already gets this number. Raises NotLimited for a turn-based environment.
+    If it has a TimeLimit of Gymnasium already, `steps` becomes the limit of this wrapper. Raises NotLimited for a
+    turn-based environment.
     """
     env = make(**arguments)
     inner = env
@@ -89,7 +90,7 @@ class ParallelTimeLimit:
         return self.env.reset(seed=seed, options=options)
 
     def step(self, actions: dict[Any, Any]) -> tuple[dict[Any, Any], ...]:
-        """Return the result of a step, in which all agents are truncated if it is the last one."""
+        """Return the result of a step, in which all running agents are truncated if it reaches the time limit."""
         obs, rewards, terminations, truncations, infos = self.env.step(actions)
         self._elapsed += 1
         if self._elapsed >= self._max_episode_steps:

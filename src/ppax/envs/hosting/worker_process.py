@@ -37,7 +37,10 @@ def load(*names: str) -> list[Any]:
 
 
 def main() -> None:
-    """Serve the parent process: create environments, and step or reset them until it closes the connection or ends."""
+    """Serve the parent process: create environments, then step or reset them on request.
+
+    The process ends when the parent closes the connection or ends.
+    """
     batch, faults = load("batch", "faults")
     connection, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
     for name in (signal.SIGINT, signal.SIGTERM):  # these may reach all processes; the parent decides

@@ -57,7 +57,7 @@ def pickled(layout: Layout, worker: int, owned: Sequence[tuple[slice, list[Facto
 
     `owned` has the indices of the worker's environments in each batch, and the functions that make them, which may be
     lambdas. The layout is sent as plain tuples: to unpickle its class would import ppax, and JAX with it. Raises
-    ConfigError, with what cannot be pickled, for functions that hold such a thing.
+    ConfigError if a function refers to an object that cannot be pickled; the error names this object.
     """
     import cloudpickle
 
@@ -86,9 +86,9 @@ def _is_picklable(x: Any) -> bool:
 
 
 def _culprit(x: Any, name: str = "the function", outside: tuple[Any, ...] = ()) -> str:
-    """Return the name of the innermost thing that `x` holds and that cannot be pickled; `name` if `x` is it.
+    """Return the name of the innermost object, among those that `x` refers to, that cannot be pickled.
 
-    `outside` are the things around `x`.
+    It is `name` if the cause is `x` itself. `outside` are the objects that refer to `x`: they are not searched again.
     """
     for inner, held in _held_by(x):
         if not any(held is one for one in (x, *outside)) and not _is_picklable(held):
@@ -97,7 +97,7 @@ def _culprit(x: Any, name: str = "the function", outside: tuple[Any, ...] = ()) 
 
 
 def _held_by(x: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of what a function, a partial function or another object holds."""
+    """Yield (name, value) of each object that a function, a partial function or another object refers to."""
     if isinstance(x, partial):
         yield from (("the function", x.func), *((f"argument {i}", one) for i, one in enumerate(x.args)))
         yield from x.keywords.items()
@@ -149,7 +149,8 @@ class InProcess:
 class Workers:
     """Stepper of environments in `layout.workers` worker processes, in two batches.
 
-    A worker that does not answer within `timeout` seconds counts as failed.
+    While one batch is stepped, the policy acts for the other. A worker that does not answer within `timeout` seconds
+    counts as failed.
     """
 
     has_final_obs = False
@@ -224,7 +225,7 @@ class Workers:
     def _answer(self, worker: int, seconds: float | None = None) -> None:
         """Wait for the answer of a worker; if it failed, ended or hangs, end all workers and raise EnvError.
 
-        It hangs if it does not answer within `seconds`; None stands for the timeout of steps.
+        A worker hangs if it does not answer within `seconds`; None stands for the timeout of steps.
         """
         connection = self._connections[worker]
         try:

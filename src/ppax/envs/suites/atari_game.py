@@ -1,5 +1,6 @@
-"""Atari preprocessing of Mnih et al. 2015, https://doi.org/10.1038/nature14236, and details 1 to 9 of Atari in
-https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details.
+"""Atari preprocessing of Mnih et al. 2015, https://doi.org/10.1038/nature14236, for host environments.
+
+It has the details 1 to 9 for Atari of https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details.
 
 This file imports nothing of ppax: it is pickled by value for worker processes.
 
@@ -68,7 +69,10 @@ class AtariGame(gymnasium.Env):
         self._lives, self._goes_on = 0, False  # True: a life was lost, and the game continues
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        """Return the first observation of the next life if one was lost and no seed is given; else of a new game."""
+        """Return observation and info at the start of the next life, or at the start of a new game.
+
+        It is the next life if `end_on_life_loss` has ended the episode before and no seed is given.
+        """
         super().reset(seed=seed)
         score, over, picture = 0.0, False, None
         if self._goes_on and seed is None:

@@ -41,7 +41,7 @@ class Brax:
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Space of observations: a Box without bounds, or a Dict of such."""
+        """Space of observations: a Box without bounds, or a Dict of Boxes without bounds."""
         return _observation_space(self.env)
 
     @property
@@ -96,7 +96,7 @@ def ids() -> list[str]:
 
 @functools.cache
 def _make(name: str, **kwargs: Any) -> Any:
-    """Return brax's environment, one object for each configuration, as brax and jit compare them by identity."""
+    """Return brax's environment, the same object for equal arguments, as brax and jit compare objects by identity."""
     return library("brax.envs", "brax").get_environment(name, **kwargs)
 
 

@@ -24,7 +24,7 @@ PICTURE_PIXELS = 16  # pixels of a block in a picture: one of the texture sizes 
 
 @part
 class Craftax:
-    """World of Craftax, without its time limit. Create it with `load`."""
+    """World of Craftax as an environment of ppax, without its time limit. Create it with `load`."""
 
     params: PyTree  # Craftax's own EnvParams
     env: Any = static(doc="environment object of Craftax")
@@ -73,12 +73,12 @@ def load(env_id: str) -> Environment:
 
 
 def ids() -> list[str]:
-    """Return the ids of all worlds of Craftax, which has no list of them."""
+    """Return the ids of all worlds of Craftax, which are listed here, as Craftax has no list of them."""
     library("craftax", "craftax")
     return [f"Craftax{size}-{view}-v1" for size in ("-Classic", "") for view in ("Symbolic", "Pixels")]
 
 
 @functools.cache
 def _make(env_id: str) -> Any:
-    """Return Craftax's environment, one object for each world, as Craftax and jit compare them by identity."""
+    """Return Craftax's environment, the same object for equal ids, as Craftax and jit compare objects by identity."""
     return library("craftax.craftax_env", "craftax").make_craftax_env_from_name(env_id, auto_reset=False)

@@ -35,7 +35,10 @@ class EnvPoolVector(VectorEnv):
         self._create_pool(0)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Return observations and info after a reset of all environments of the pool; a seed needs a new pool first."""
+        """Return observations and info after a reset of all environments of the pool.
+
+        With a seed the pool is replaced by a new one, as EnvPool takes seeds only when a pool is created.
+        """
         if seed is not None:
             self._create_pool(int(seed) % 2**31)
         obs, info = self._pool.reset()
@@ -65,9 +68,9 @@ class EnvPoolVector(VectorEnv):
             self.single_action_space = self._pool.action_space
 
     def _with_stats(self, reward: np.ndarray, over: np.ndarray, info: dict[str, Any]) -> dict[str, Any]:
-        """Return `info`, for Atari games (`RULES`) with rewards and episode ends for logs as "episode_stats".
+        """Return `info`, for Atari games with rewards and episode ends for logs as an entry "episode_stats".
 
-        Learning uses clipped rewards and single lives there, while logs have the scores of whole games.
+        In Atari games learning uses clipped rewards and single lives, while logs have the scores of whole games.
         """
         return info | {"episode_stats": (np.asarray(reward, np.float32), over)} if self._rules else info
 

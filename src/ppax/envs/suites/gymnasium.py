@@ -67,7 +67,7 @@ def gymnasium_spec(env_id: str) -> registration.EnvSpec:
 
 
 def _versions(name: str) -> bool:
-    """Return whether any version of this id is registered in Gymnasium; False for what is no id."""
+    """Return whether any version of this id is registered in Gymnasium; False for a malformed id."""
     try:
         namespace, plain, _ = registration.parse_env_id(name)
     except gymnasium.error.Error:
@@ -95,7 +95,7 @@ def constructor_arguments(env_id: str) -> dict[str, Any]:
 def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options: Any) -> HostEnv:
     """Return `num_envs` environments `env_id` of Gymnasium, with its usual wrappers.
 
-    `options` are arguments of `gymnasium.make`, and `max_steps` is its time limit. One with "low" and "high" is drawn
+    `options` are arguments of `gymnasium.make`, and `max_steps`, a time limit. An option {"low": x, "high": y} is drawn
     at every reset; then each episode has a new environment. Raises ConfigError for an unknown id and ImportError,
     naming the extra to install, for a missing library.
     """

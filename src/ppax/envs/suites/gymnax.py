@@ -64,7 +64,10 @@ class Gymnax:
 
     @property
     def action_space(self) -> spaces.Space:
-        """Space of actions, with the bounds that gymnax declares; for parameters drawn from a range, the widest."""
+        """Space of actions, with the bounds that gymnax declares.
+
+        If it depends on parameters that are drawn from ranges, it has the widest bounds.
+        """
         with jax.ensure_compile_time_eval():
             declared = self._declared(self.env.action_space, _action_space)
         return _union(*declared)
@@ -72,9 +75,9 @@ class Gymnax:
     def _declared(
         self, of: Callable[[Any], Any], convert: Callable[[Any], spaces.Space]
     ) -> tuple[spaces.Space, spaces.Space]:
-        """Return the spaces that `of(params)` declares with parameters at their lower and at their upper ends.
+        """Return the two spaces that `of(params)` declares with lowest and with highest values of parameters.
 
-        The two ends are those of `ends`. `convert` makes each a space of Gymnasium.
+        The parameters and these values are those of the field `ends`. `convert` makes each one a space of Gymnasium.
         """
         params, ends = self.env.default_params, ({name: end[i] for name, *end in self.ends} for i in (0, 1))
         low, high = (convert(of(params.replace(**values) if values else params)) for values in ends)
@@ -145,7 +148,10 @@ def _ends(item: tuple[str, Any]) -> tuple[str, tuple[Any, Any]]:
 
 
 def _union(one: Any, other: Any) -> spaces.Space:
-    """Return the space that contains the elements of both spaces; ConfigError if they differ in more than bounds."""
+    """Return the smallest space that contains the elements of `one` and of `other`.
+
+    Raises ConfigError if these spaces differ in more than bounds.
+    """
     if isinstance(one, spaces.Box) and one.shape == other.shape:
         return spaces.Box(np.minimum(one.low, other.low), np.maximum(one.high, other.high), dtype=one.dtype.type)
     if isinstance(one, spaces.Dict) and one.keys() == other.keys():
@@ -164,7 +170,10 @@ def ids() -> list[str]:
 
 @functools.cache
 def _make(env_id: str, **kwargs: Any) -> Any:
-    """Return gymnax's environment, one object for each configuration, as gymnax and jit compare them by identity."""
+    """Return gymnax's environment without its time limit; there is one object for each configuration.
+
+    gymnax and jit compare environments by identity.
+    """
     gymnax = library("gymnax", "gymnax")
     env, _ = gymnax.make(known("gymnax", env_id, gymnax.registered_envs), **kwargs)
     # Before 1.0 `is_terminal` is also true at the time limit, so that every truncation would be a termination.
@@ -186,9 +195,10 @@ def _plain(obs: PyTree) -> PyTree:
 
 
 def _observation_space(space: Any, obs: PyTree) -> spaces.Space:
-    """Return the Gymnasium space of observations like `obs`.
+    """Return the Gymnasium space of observations like `obs`, for gymnax's `space`.
 
-    The dtypes and bounds of gymnax's `space` are not reliable.
+    It has the dtypes of `obs`; floats have no bounds, integers those of `space`. The dtypes and the bounds of floats
+    that gymnax declares are not reliable.
     """
     if hasattr(space, "spaces"):
         return _several(space, lambda name, inner: _observation_space(inner, obs[name]))

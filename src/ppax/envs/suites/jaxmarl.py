@@ -30,7 +30,7 @@ TRUNCATED = ("MPE_", "SMAX")  # time limit is a truncation; elsewhere it is part
 
 @part
 class JaxMARL:
-    """Environment of JaxMARL, without its time limit. Create it with `load`."""
+    """Environment of JaxMARL; those of MPE and SMAX have no time limit of their own here. Create it with `load`."""
 
     env: Any = static(doc="environment object of JaxMARL")
     groups: tuple[tuple[str, tuple[str, ...]], ...] = static("name of each group, and its agents' names; (): no groups")
@@ -49,12 +49,12 @@ class JaxMARL:
 
     @property
     def observation_space(self) -> spaces.Space:
-        """Space of one agent's observation: a Box without bounds, or a Dict of such by group."""
+        """Space of one agent's observation: a Box without bounds; with groups a Dict with a Box for each group."""
         return self._by_group(lambda members: spaces.Box(-np.inf, np.inf, _shapes(self.env)[members[0]], np.float32))
 
     @property
     def action_space(self) -> spaces.Space:
-        """Space of one agent's action: Discrete or Box, or a Dict of such by group."""
+        """Space of one agent's action: Discrete or Box; with groups a Dict with the space of each group."""
         with jax.ensure_compile_time_eval():
             return self._by_group(lambda members: _action_space(self.env.action_space(members[0])))
 
@@ -85,7 +85,7 @@ class JaxMARL:
         )
 
     def _rewards(self, reward: Any, info: Any) -> Array:
-        """Return the rewards of all agents, [A]; a subclass may add terms from `info`."""
+        """Return the rewards of all A agents, [A]; a subclass may add terms from `info`."""
         return _stack(reward, self.agent_names, jnp.float32)
 
     def _by_group(self, space: Callable[[Sequence[str]], spaces.Space]) -> spaces.Space:
@@ -94,7 +94,7 @@ class JaxMARL:
         return spaces.Dict({name: space(members) for name, members in self.groups})
 
     def _by_agent(self, values: Any, dtype: Any) -> PyTree:
-        """Return values by agent's name as an array of all agents, [A, ...]; with groups, a dict of arrays by group."""
+        """Return values by agent's name as an array of A agents, [A, ...]; with groups a dict of arrays by group."""
         if not self.groups:
             return _stack(values, self.env.agents, dtype)
         return {name: _stack(values, members, dtype) for name, members in self.groups}
@@ -117,10 +117,11 @@ class Overcooked(JaxMARL):
 
 
 def load(env_id: str, **kwargs: Any) -> Environment:
-    """Return the JaxMARL environment `env_id` ("MPE_simple_spread_v3"), truncated at its own time limit.
+    """Return the JaxMARL environment `env_id` ("MPE_simple_spread_v3"), truncated if MPE or SMAX limits its time.
 
-    Agents with different spaces form groups, by JaxMARL's names: "adversary", "agent". `kwargs` are passed to
-    `jaxmarl.make` and must be hashable. Raises ImportError without JaxMARL, ConfigError for an unknown id.
+    In other environments an end at the time limit is a termination. Agents with different spaces form groups, by
+    JaxMARL's names: "adversary", "agent". `kwargs` are passed to `jaxmarl.make` and must be hashable. Raises
+    ImportError without JaxMARL, ConfigError for an unknown id.
     """
     env, limit = _make(known("jaxmarl", env_id, ids()), **kwargs)
     adapter = (Overcooked if env_id.startswith("overcooked") else JaxMARL)(env, _groups(env))
@@ -134,9 +135,9 @@ def ids() -> list[str]:
 
 @functools.cache
 def _make(env_id: str, **kwargs: Any) -> tuple[Any, int | None]:
-    """Return JaxMARL's environment, without its time limit, and that limit (None if it keeps its own).
+    """Return JaxMARL's environment, and the time limit that was removed from it; None if none was removed.
 
-    There is one object for each configuration.
+    Only environments of MPE and SMAX lose their limit. There is one object for each configuration.
     """
     jaxmarl = library("jaxmarl", "jaxmarl")
     try:

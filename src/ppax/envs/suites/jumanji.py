@@ -30,7 +30,7 @@ COUNTERS = ("step_count",)  # counters that Jumanji declares as categories
 
 @part
 class Jumanji:
-    """Environment of Jumanji. Create it with `load`."""
+    """Environment of Jumanji as an environment of ppax. Create it with `load`."""
 
     env: Any = static(doc="environment object of Jumanji")
 
@@ -94,7 +94,7 @@ def ids() -> list[str]:
 
 @functools.cache
 def _make(env_id: str, **kwargs: Any) -> Any:
-    """Return Jumanji's environment, one object for each configuration, as Jumanji and jit compare them by identity."""
+    """Return Jumanji's environment, the same object for equal arguments, as jit compares objects by identity."""
     return library("jumanji", "jumanji").make(env_id, **kwargs)
 
 
@@ -108,7 +108,7 @@ def _fields(value: Any) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with dicts in place of NamedTuples and dataclasses, also inside."""
+    """Return a value with dicts in place of NamedTuples and dataclasses, at all levels of nesting."""
     fields = _fields(value)
     return value if fields is None else {name: _plain(x) for name, x in fields.items()}
 

@@ -26,7 +26,7 @@ def ids() -> list[str]:
 
 
 def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options: Any) -> HostEnv:
-    """Return `num_envs` rooms `env_id` of MiniGrid; `options` are `view` and `mission_words`, and those of the room.
+    """Return `num_envs` rooms `env_id` of MiniGrid; `options` are those of MiniGridRoom and of the room's constructor.
 
     Raises ConfigError for an unknown id or a wrong option, and ImportError, naming the extra to install, without
     MiniGrid.

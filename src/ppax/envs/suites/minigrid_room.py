@@ -1,4 +1,4 @@
-"""Observations of MiniGrid as numbers, https://minigrid.farama.org.
+"""Rooms of MiniGrid as environments whose observations are arrays of numbers, https://minigrid.farama.org.
 
 Chevalier-Boisvert et al., "Minigrid & Miniworld", 2023, https://arxiv.org/abs/2306.13831.
 
@@ -108,9 +108,9 @@ def planes(grid: np.ndarray) -> np.ndarray:
 
 
 def numbers(mission: str, length: int) -> np.ndarray:
-    """Return the numbers of a mission's words, [length], 0 after its end.
+    """Return a number for each word of a mission, followed by zeros, [length].
 
-    Raises ValueError for a longer one: cut off, it would be another mission.
+    Raises ValueError for a mission of more words, because its beginning alone would be another mission.
     """
     words = mission.replace(",", " ").split()
     if len(words) > length:

@@ -90,7 +90,10 @@ def ids() -> list[str]:
 
 
 class _Identity:
-    """Hashable proxy of a NAVIX environment, which contains arrays and has no hash."""
+    """Proxy of a NAVIX environment that can be hashed, as static fields must be; the environment itself cannot.
+
+    It contains arrays, which have no hash.
+    """
 
     def __init__(self, env: Any):
         self.env = env

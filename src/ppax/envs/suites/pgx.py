@@ -2,10 +2,10 @@
 
 Koyamada et al., "Pgx: Hardware-Accelerated Parallel Game Simulators for RL", 2023, https://arxiv.org/abs/2303.17503.
 
-Players of a game are agents, along an agent axis, and a step is one move. The players that wait for it have an action
+Players of a game are agents, along an agent axis, and a step is one move. Players whose turn it is not have an action
 mask that allows nothing: their actions are ignored, and their policy learns nothing from the row (arrays/masks.py). But
-the critic learns V of the row, through which the result of a move reaches a waiting player's own last move.
-Pgx reports the move limits of its games as terminations, with the result of a drawn game, and the adapter keeps that.
+the critic learns V of the row, through which the result of a move reaches the last move of a player that waits. Pgx
+reports the move limits of its games as terminations, with the result of a drawn game, and the adapter keeps that.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Pgx:
         return pictures.draw_observation(state.observation)
 
     def _observe(self, state: PyTree) -> Array:
-        """Return the observation of every player, [A, ...], or of the only one, [...]."""
+        """Return the observation of each of A players, [A, ...]; without an agent axis if the game has one player."""
         if self.num_agents is None:
             return _numbers(state.observation)
         players = jnp.arange(self.env.num_players)
@@ -94,7 +94,7 @@ class Pgx:
         return jnp.concatenate([obs, jnp.broadcast_to(turn, (*obs.shape[:-1], 1))], axis=-1)
 
     def _mask(self, state: PyTree) -> Array:
-        """Return the legal actions of every player, [A, n], none for those who wait; of the only player, [n]."""
+        """Return which actions are legal for each of A players, [A, n], none for those who wait; [n] for one player."""
         legal = jnp.asarray(state.legal_action_mask, bool)
         if self.num_agents is None:
             return legal
@@ -117,7 +117,7 @@ def ids() -> list[str]:
 
 @functools.cache
 def _make(env_id: str) -> Any:
-    """Return Pgx's environment, one object for each game, as jit compares them by identity."""
+    """Return Pgx's environment, the same object for equal ids, as jit compares objects by identity."""
     return library("pgx", "pgx").make(env_id)
 
 
@@ -127,5 +127,8 @@ def _num_actions(env: Any) -> int:
 
 
 def _numbers(obs: Array) -> Array:
-    """Return an observation as uint8 where it is of bools, else as float32: Pgx has counts as int32 or float32."""
+    """Return an observation as uint8 if it is of bools, else as float32.
+
+    Some games of Pgx observe counts, as int32 or float32.
+    """
     return obs.astype(jnp.uint8 if obs.dtype == bool else jnp.float32)

@@ -64,7 +64,7 @@ def draw_bodies(model: Any, positions: Any, width: int = 320) -> np.ndarray:
 
 
 def _view() -> np.ndarray:
-    """Return the camera's axes as rows [3, 3]: right, up, and back towards the camera, which looks along y."""
+    """Return the camera's axes as rows [3, 3]: right, up, and back towards the camera, which looks roughly along y."""
     right = np.array([np.cos(ASIDE), np.sin(ASIDE), 0.0])
     back = np.array([np.sin(ASIDE) * np.cos(ALOFT), -np.cos(ASIDE) * np.cos(ALOFT), np.sin(ALOFT)])
     return np.stack([right, np.cross(back, right), back])
@@ -73,7 +73,7 @@ def _view() -> np.ndarray:
 def _ground(canvas: Canvas, eye: np.ndarray, middle: np.ndarray, half: float) -> None:
     """Draw lines at equal distances on the plane z = 0, around the point `middle`, which make motion visible.
 
-    `eye` has the camera's axes as rows; `half` is half the width of the picture.
+    `eye` has the camera's axes as rows; `half` is half the width of the picture, in world coordinates.
     """
     step = 2.0 ** np.floor(np.log2(half))
     for x in step * np.arange(np.floor((middle[0] - 4 * half) / step), np.ceil((middle[0] + 4 * half) / step)):
@@ -87,9 +87,9 @@ def _ground(canvas: Canvas, eye: np.ndarray, middle: np.ndarray, half: float) ->
 def _geom(
     canvas: Canvas, eye: np.ndarray, kind: int, size: np.ndarray, place: np.ndarray, turn: np.ndarray, colour: Colour
 ) -> None:
-    """Draw one geom (elementary body of MuJoCo) of the type `kind`, with its size, place and rotation matrix `turn`.
+    """Draw one geom (elementary body of MuJoCo) of the type `kind`, with its size, centre `place` and rotation `turn`.
 
-    `eye` has the camera's axes as rows.
+    `turn` is a rotation matrix [3, 3]. `eye` has the camera's axes as rows.
     """
     at = eye[:2] @ place
     if kind in (CAPSULE, CYLINDER):

@@ -51,7 +51,10 @@ def ids() -> list[str]:
 
 @functools.cache
 def _make(env_id: str, impl: str, overrides: tuple[tuple[str, Any], ...]) -> Any:
-    """Return MuJoCo Playground's environment, one object for each configuration, and its configuration."""
+    """Return MuJoCo Playground's environment and its configuration, the same objects for equal arguments.
+
+    jit compares the environments by identity.
+    """
     registry = library("mujoco_playground", "playground").registry
     config = registry.get_default_config(env_id)
     options = list(config)

@@ -22,7 +22,7 @@ from ppax.envs.suites.registry import known, library, strong
 
 @part
 class Arcade:
-    """Game of POPGym Arcade. Create it with `load`."""
+    """Game of POPGym Arcade as an environment of ppax. Create it with `load`."""
 
     env: Any = static(doc="environment object of POPGym Arcade")
 
@@ -74,5 +74,5 @@ def ids() -> list[str]:
 
 @functools.cache
 def _make(env_id: str, **kwargs: Any) -> Any:
-    """Return the game's object, one for each configuration, as jit compares them by identity."""
+    """Return the game's object, the same one for equal arguments, as jit compares objects by identity."""
     return library("popgym_arcade", "popgym_arcade").make(env_id, **kwargs)[0]

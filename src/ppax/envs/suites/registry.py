@@ -1,7 +1,7 @@
-"""Registry of the suites of environments, and what their adapters share.
+"""Registry of the suites of environments, and functions that their adapters share.
 
-Each suite's library is installed by ppax's extra of the suite's name, as `pip install "ppax[brax]"`; Gymnasium always
-is.
+Each suite's library is installed by ppax's extra of the suite's name, as `pip install "ppax[brax]"`; Gymnasium is
+always installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from ppax.envs.settings import EnvSettings
 
 
 class Suite(NamedTuple):
-    """Description of a suite of environments, which is available without importing the suite."""
+    """Description of a suite of compiled environments, which can be read without importing the suite's library.
+
+    `library` is this library's module. `expensive_resets` says that a reset costs as much as many steps, and
+    `follows_params` that spaces depend on an environment's parameters.
+    """
 
     library: str  # module that the extra installs
     expensive_resets: bool = False  # a reset costs as much as many steps: use a pool (envs/vector.py)
@@ -123,7 +127,7 @@ NEWER = {"navix": (3, 12)}  # minimum Python version of an extra, as in pyprojec
 def library(module: str, extra: str) -> Any:
     """Return an optional module, imported; ImportError with the extra of ppax to install if it is missing.
 
-    Lines that it prints go to standard error: standard output is for results.
+    Lines that the module prints go to standard error, because standard output is for results.
     """
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -146,7 +150,10 @@ def known(suite: str, env_id: str, ids: Iterable[str]) -> str:
 
 
 def strong(tree: PyTree) -> PyTree:
-    """Return the tree without weak types: suites start with Python numbers, whose dtype would change inside a scan."""
+    """Return the tree without JAX's weak types, with which the dtype of a scan's carry would change.
+
+    Values are weakly typed where a suite makes them of Python numbers.
+    """
 
     def one(x: Any) -> Any:
         x = jnp.asarray(x)

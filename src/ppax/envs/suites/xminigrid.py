@@ -69,7 +69,7 @@ class XMiniGrid:
 
 
 def load(env_id: str, benchmark: str | None = None, **kwargs: Any) -> Environment:
-    """Return the room `env_id` ("MiniGrid-DoorKey-8x8"); `kwargs` replace the library's parameters (`view_size`).
+    """Return the room `env_id` ("MiniGrid-DoorKey-8x8"); `kwargs` are the library's parameters, such as `view_size`.
 
     XLand's rooms need the name of a `benchmark`, sets of rules that XLand-MiniGrid downloads once ("trivial-21k").
     Raises ImportError without XLand-MiniGrid, ConfigError for an unknown id, benchmark or parameter.
@@ -94,7 +94,7 @@ def ids() -> list[str]:
 
 @functools.cache
 def _make(env_id: str) -> tuple[Any, Any]:
-    """Return the environment and its parameters, one object for each room, as jit compares them by identity."""
+    """Return the environment and its parameters, the same objects for equal ids, as jit compares them by identity."""
     env, params = library("xminigrid", "xminigrid").make(env_id)
     return env, params
 
@@ -104,7 +104,7 @@ def _benchmarks() -> str:
 
 
 def _sizes(params: Any) -> list[str]:
-    """Return the names of parameters that can be given: those that are static and no mode of rendering."""
+    """Return the names of a room's parameters that `load` takes: all except its rules and its mode of rendering."""
     return sorted(vars(params).keys() - {"ruleset", "render_mode"})
 
 

@@ -1,4 +1,4 @@
-"""Low-pass filter of continuous actions before they reach a compiled environment, with its state in the observation."""
+"""Low-pass filter of continuous actions before they reach a compiled environment; observations have its state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ppax.envs.wrappers.wrapper import Wrapper
 
 
 class ActionFilterState(NamedTuple):
-    """State of the environment with filtered actions, and the last filtered action."""
+    """State of the environment with filtered actions, and the last filtered action of each agent."""
 
     inner: PyTree
     filtered: Array  # [*shape] or [A, *shape]
@@ -27,9 +27,10 @@ class ActionFilterState(NamedTuple):
 class ActionFilter(Wrapper):
     """Wrapper of `env` that filters its continuous actions: y_t = y_(t-1) + action_filter * (a_t - y_(t-1)).
 
-    This is exponential smoothing, a low-pass filter of first order; with action_filter = 1 it changes nothing. The
-    environment gets y_t. At the start of an episode y is the action nearest to 0. y_t is part of the observation, so
-    that it stays Markovian: the last elements of a vector, or the entry "filtered_action" of a Dict.
+    a_t is the policy's action, and the environment gets y_t. This is exponential smoothing, a low-pass filter of first
+    order; with action_filter = 1 it changes nothing. At the start of an episode y is the action nearest to 0. y_t is
+    part of the observation, so that the observation stays Markovian: as the last elements of a vector, or as the entry
+    "filtered_action" of a Dict.
     """
 
     # a leaf: swept, scheduled, and drawn at resets like other parameters of an environment
@@ -46,7 +47,7 @@ class ActionFilter(Wrapper):
         return filtered_space(self.env.observation_space, self.env.action_space)
 
     def reset(self, key: Key) -> EnvReset:
-        """Return a new episode of the inner environment, before which no action has been filtered."""
+        """Return a new episode of the inner environment; the filter begins with the action nearest to 0."""
         start = self.env.reset(key)
         filtered = jnp.asarray(rest(self.env.action_space), jnp.float32)
         if self.num_agents is not None:
@@ -67,7 +68,7 @@ class ActionFilter(Wrapper):
         return step._replace(state=ActionFilterState(step.state, filtered), obs=self._observe(step.obs, filtered))
 
     def _observe(self, obs: PyTree, filtered: Array) -> PyTree:
-        """Return the observation with the filtered action, both of one agent or of all [A, ...]."""
+        """Return the observation with the filtered action added, both of one agent or of all A agents, [A, ...]."""
         flat = filtered.reshape(*(() if self.num_agents is None else (self.num_agents,)), -1)
         if isinstance(obs, dict):
             return {**obs, ENTRY: flat}
@@ -75,10 +76,10 @@ class ActionFilter(Wrapper):
 
 
 def action_filter(env: Environment, share: Scalar, name: str) -> ActionFilter:
-    """Return `env` with filtered actions, of which the new action has the share `share`; `name` is its name in errors.
+    """Return `env` inside an ActionFilter, in which `share` is the share of the new action in the filtered action.
 
-    Raises ConfigError for actions that are not continuous, for groups of agents, and for observations without a place
-    for the filtered action.
+    `name` is the name of `env` in errors. Raises ConfigError for actions that are not continuous, for groups of agents,
+    and for observations that are neither a vector of floats nor a Dict.
     """
     if isinstance(env.num_agents, dict):
         raise ConfigError(f"env_params.{FILTER}: {name} has groups of agents; filter the actions in the environment")

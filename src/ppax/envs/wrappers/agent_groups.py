@@ -1,8 +1,8 @@
 """Groups of agents with different spaces, and a wrapper that splits agents with equal spaces into groups.
 
-In such an environment `num_agents` is a dict with the number of agents in each group. Spaces are Dict; observations,
-actions and masks are dicts with the same keys, [A_g, ...] each for the A_g agents of a group; rewards and ends are [A],
-ordered by group.
+In an environment with groups `num_agents` is a dict with the number of agents in each group. Spaces are Dict;
+observations, actions and masks are dicts with the same keys, [A_g, ...] each for the A_g agents of a group; rewards and
+ends of all A agents are [A], ordered by group.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ppax.envs.wrappers.wrapper import Wrapper
 
 
 class Group(NamedTuple):
-    """Group of agents that share a policy: spaces, size and the actor's observation entries.
+    """Group of agents that share a policy: spaces, number of agents, and entries of observations that the actor reads.
 
-    It takes the place of an environment where a network is made for the group: `network(group)`.
+    A network is made for a group as for an environment: `network(group)`.
     """
 
     observation_space: spaces.Space
@@ -47,7 +47,7 @@ class Grouped(Wrapper):
 
     @property
     def agent_names(self) -> tuple[str, ...] | None:
-        """Names of the inner environment's agents, ordered by group; None if it has none."""
+        """Names of the inner environment's agents, ordered by group; None if they have no names."""
         names = own_names(self.env)
         return None if names is None else tuple(names[i] for i in self._order())
 
@@ -67,7 +67,10 @@ class Grouped(Wrapper):
         return start._replace(obs=self._split(start.obs), action_mask=self._split(start.action_mask))
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
-        """Step `env`: join the groups' actions, then split observations and masks, and order the rest, by group."""
+        """Return the result of a step of `env` with the actions of all groups, by group.
+
+        Observations and masks are split by group; rewards, ends and metrics of agents are ordered by group.
+        """
         order = self._order()
         each = (action[name] for name, _ in self.players)
         step = self.env.step(state, jax.tree.map(lambda *x: jnp.concatenate(x)[np.argsort(order)], *each), key)
@@ -81,11 +84,14 @@ class Grouped(Wrapper):
         )
 
     def _order(self) -> np.ndarray:
-        """Return the indices of the inner environment's agents, ordered by group, [A]."""
+        """Return the indices of the inner environment's A agents, ordered by group, [A]."""
         return np.array([index for _, indices in self.players for index in indices])
 
     def _split(self, tree: PyTree | None) -> PyTree | None:
-        """Return a tree [A, ...] as a dict of trees [A_g, ...] by group; None for None."""
+        """Return a tree of all A agents, [A, ...], as a dict by group of trees of its A_g agents, [A_g, ...].
+
+        None is returned for None.
+        """
         if tree is None:
             return None
         return {name: jax.tree.map(lambda x, own=own: x[np.array(own)], tree) for name, own in self.players}
@@ -139,7 +145,7 @@ def count_agents(num_agents: Any) -> int:
 
 
 def default_names(num_agents: Any) -> tuple[str, ...]:
-    """Return names of agents without names of their own: "agent_0", with groups "prey_0"; () for one agent."""
+    """Return names for agents that have none: "agent_0", with groups "prey_0"; () for one agent."""
     if isinstance(num_agents, Mapping):
         return tuple(f"{name}_{i}" for name, size in num_agents.items() for i in range(size))
     return () if count_agents(num_agents) == 1 else tuple(f"agent_{i}" for i in range(num_agents))
@@ -162,7 +168,7 @@ def own_names(env: Any) -> tuple[str, ...] | None:
 def own_limit(env: Any, name: str) -> int | None:
     """Return the attribute `name`, "max_num_envs" or "max_horizon", of an environment or of the one that it wraps.
 
-    None without one. Raises ConfigError unless it is a whole number of at least 1.
+    It is None if neither has the attribute. Raises ConfigError unless it is a whole number of at least 1.
     """
     limit, inner = getattr(env, name, None), getattr(env, "env", None)
     if limit is None:
@@ -179,10 +185,10 @@ def slices(num_agents: Mapping[str, int]) -> dict[str, slice]:
 
 
 def where_agents(num_agents: Any, mask: Array, yes: PyTree, no: PyTree) -> PyTree:
-    """Return `yes` for agents where `mask` is True and `no` for the others; None if `yes` is None.
+    """Return `yes` for agents where `mask` is True and `no` for all other agents; None if `yes` is None.
 
-    `mask` is [A], or [] without an agent axis; `yes` and `no` are trees [A, ...], or dicts of them by group.
-    `num_agents` is that of the environment.
+    `mask` is [A] for A agents, or [] without an agent axis; `yes` and `no` are trees [A, ...], or dicts by group of
+    trees of the group's agents. `num_agents` is that of the environment.
     """
     if not isinstance(num_agents, Mapping) or yes is None:
         return where_rows(mask, yes, no)

@@ -1,6 +1,6 @@
 """Boundary sampling of automatic domain randomisation (ADR), which sets one parameter to an end of its range.
 
-It does so in a share of the episodes, because ADR measures the policy at the ends. Akkaya et al. 2019,
+It is done in a share of the episodes, because ADR measures the policy at the ends. Akkaya et al. 2019,
 https://arxiv.org/abs/1910.07113, algorithms 1 and 2.
 """
 
@@ -23,9 +23,10 @@ EPISODE_RETURN = "episode_return"
 
 
 class BoundarySamplingState(NamedTuple):
-    """State of the environment with drawn parameters, the end of a range that the episode is at, and its return.
+    """State of the environment with drawn parameters, the end of a range at which the episode is, and its return.
 
-    The return is that of the episode so far.
+    `end` is 2 i if parameter i is at its lower end, 2 i + 1 if it is at its upper end, and 2 d if none of the d
+    parameters is at an end on purpose. The return is that of the episode so far, [] or one number for each agent.
     """
 
     inner: Any  # params.RandomisedState
@@ -38,8 +39,9 @@ class BoundarySampling(Wrapper):
     """Wrapper of `env`, which draws parameters at resets: in a `share` of episodes one of them is an end of its range.
 
     This is the boundary sampling of automatic domain randomisation (ADR), which measures the policy at the ends. It
-    adds two metrics for each end of a range, which `collect` sums over episodes: the performance (`total_name`) and the
-    number of episodes (`count_name`). An episode is not counted if its end has moved since its reset.
+    adds two metrics for each end of a range, which are then summed over the episodes of a rollout: the performance
+    (`total_name`) and the number of episodes (`count_name`). An episode is not counted if its end has moved since its
+    reset.
     """
 
     env: Any  # Randomised
@@ -70,7 +72,8 @@ class BoundarySampling(Wrapper):
     def step(self, state: BoundarySamplingState, action: PyTree, key: Key) -> EnvStep:
         """Return the result of one step of the inner environment, with two metrics for each end of a range.
 
-        For the end at which this episode is, they are the performance so far and a count of 1; for all other ends 0.
+        For the end at which this episode is played, they are its performance so far and a count of 1; for all other
+        ends 0.
         """
         step: EnvStep = self.env.step(state.inner, action, key)
         so_far = state.episode_return + jnp.asarray(step.reward, jnp.float32)
@@ -96,7 +99,7 @@ class BoundarySampling(Wrapper):
 
 
 def total_name(end: int) -> str:
-    """Return the name of the metric of the performance at an end of a range.
+    """Return the name of the metric that sums the policy's performance at one end of a parameter's range.
 
     `end` is 2 i for the lower end of parameter i and 2 i + 1 for its upper end. The name has slashes, which the names
     of an environment's own metrics never have.
@@ -105,7 +108,7 @@ def total_name(end: int) -> str:
 
 
 def count_name(end: int) -> str:
-    """Return the name of the metric of the number of episodes at an end of a range.
+    """Return the name of the metric that counts the episodes at one end of a parameter's range.
 
     `end` is 2 i for the lower end of parameter i and 2 i + 1 for its upper end.
     """

@@ -19,7 +19,7 @@ Bounds = tuple[float, float]  # low, high
 class ClipActions(Wrapper):
     """Wrapper of `env` that clips every element of its Box actions to [low, high], and narrows their bounds to it.
 
-    An unbounded Box becomes a bounded one, over which the distributions squashed and beta work too.
+    So an unbounded Box becomes a bounded one, as the action distributions "squashed" and "beta" need it.
     """
 
     low: float = static("smallest value of an action's element")

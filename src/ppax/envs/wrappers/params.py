@@ -45,7 +45,7 @@ class Parameter(NamedTuple):
 
     @property
     def dotted(self) -> str:
-        """Dotted path of this parameter, without wrappers and suites, such as "cart.gravity"."""
+        """Dotted path of this parameter, such as "cart.gravity"; fields `env` and `params` are left out of it."""
         return _option_path(self.path).partition(".")[2]
 
 
@@ -59,7 +59,7 @@ class Item(NamedTuple):
 
 
 def parameters(env: Any) -> dict[str, Parameter]:
-    """Return every parameter of an environment, such as gravity, by its shortest name."""
+    """Return every parameter of an environment, such as gravity, by its shortest unique name."""
     every = sorted(_parameters(env, (), False), key=lambda parameter: len(parameter.path))
     by_field: dict[str, list[Parameter]] = {}
     for parameter in every:
@@ -114,12 +114,12 @@ def require_known(names: Mapping[str, Any], known: Mapping[str, Parameter]) -> N
 
 
 def parameter_value(env: Any, name: str) -> Value:
-    """Return the value of the environment's parameter `name`, as a Python number where it is an array []."""
+    """Return the value of the environment's parameter `name`; an array of shape [] becomes a Python number."""
     return plain_value(value_at(env, parameters(env)[name].path))
 
 
 def value_at(thing: Any, path: ParameterPath) -> Any:
-    """Return the entry at `path` of `thing`, a dataclass, mapping or sequence with others inside."""
+    """Return the entry at `path` of `thing`, a dataclass, mapping or sequence that may contain others."""
     for step in path:
         thing = next(entry.value for entry in _entries(thing) if entry.key == step)
     return thing
@@ -128,7 +128,7 @@ def value_at(thing: Any, path: ParameterPath) -> Any:
 def put(thing: Any, path: ParameterPath, value: Any) -> Any:
     """Return a copy of `thing` with the entry at `path` replaced by `value`.
 
-    `thing` is a dataclass, mapping or sequence with others inside.
+    `thing` is a dataclass, mapping or sequence that may contain others; `path` leads through these.
     """
     step, *rest = path
     new = put(value_at(thing, (step,)), tuple(rest), value) if rest else value
@@ -141,15 +141,16 @@ def put(thing: Any, path: ParameterPath, value: Any) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """Return an array [] as a Python number; everything else unchanged."""
+    """Return an array of shape [] as a Python number; everything else, traced arrays too, unchanged."""
     is_scalar = isinstance(value, np.ndarray | np.generic | Array) and value.ndim == 0
     return value.item() if is_scalar and not isinstance(value, jax.core.Tracer) else value
 
 
 def _parameters(thing: Any, path: ParameterPath, in_static: bool) -> Iterator[Parameter]:
-    """Yield the parameters in `thing`, an environment or a structure inside of one, which is at `path`.
+    """Yield the parameters of an environment that are in `thing`, the environment or a structure inside of it.
 
-    Inside of a static field (`in_static`) only fields that are declared as parameters count, not every number.
+    `path` is the path of `thing` in the environment. With `in_static`, as `thing` is inside of a static field, only
+    fields that are declared as parameters are yielded, otherwise all numbers.
     """
     for key, value, field, is_static in _entries(thing):
         here, kind = (*path, key), _kind(value)
@@ -199,7 +200,7 @@ AROUND = (Grouped, TeamView, ActionRepeat, ClipActions, BoundarySampling)  # wra
 
 
 class RandomisedState(NamedTuple):
-    """State of an environment with sampled parameters, and the parameters of this episode."""
+    """State of an environment with sampled parameters, and the values of these parameters in this episode, by name."""
 
     inner: PyTree
     numbers: dict[str, Array]  # []
@@ -268,7 +269,7 @@ def adjust(env: Environment, params: Mapping[str, Value]) -> Environment:
 
 
 def ranges_of(env: Environment) -> dict[str, dict[str, ParameterPath]]:
-    """Return the paths in `env` of both ends of each range from which it draws a parameter.
+    """Return the paths in `env` of both ends of each range from which `env` draws a parameter at resets.
 
     They are {name of the parameter: {"low": path, "high": path}}; {} if the environment draws none.
     """
@@ -285,10 +286,10 @@ def is_range(value: Any) -> bool:
 
 
 def nested(params: Mapping[str, Any], place: str = "env_params") -> dict[str, Any]:
-    """Return parameters with tables for dotted names: {"config.lanes": 2} as {"config": {"lanes": 2}}.
+    """Return parameters with dotted names as nested dicts: {"config.lanes": 2} as {"config": {"lanes": 2}}.
 
-    Of a value and a table of the same name the later one stays. Raises ConfigError for a name that is no string, as run
-    files have no others; `place` is what the error calls `params`.
+    If a value and a dict have the same name, the later one stays. Raises ConfigError for a name that is no string, as
+    run files have no others; `place` is what the error calls `params`.
     """
     tables: dict[str, Any] = {}
     for name, value in params.items():
@@ -305,7 +306,10 @@ def _require_text(name: Any, value: Any, place: str) -> None:
 
 
 def merged(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `params` with `changes`, which have priority, table by table; a range with low and high is one value."""
+    """Return `params` updated with `changes`, also inside of nested dicts, whose other entries are kept.
+
+    A range, a dict of "low" and "high", counts as one value: it is replaced as a whole.
+    """
     both = dict(params)
     for name, value in changes.items():
         tables = [isinstance(one, Mapping) and {*one} != {"low", "high"} for one in (both.get(name), value)]
@@ -319,10 +323,10 @@ def first_values(params: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def refuse_drawn(name: str, params: Mapping[str, Value], drawable: Collection[str] = ()) -> None:
-    """Raise ConfigError if one of `params`, arguments of a constructor, is a range, as these cannot be drawn at resets.
+    """Raise ConfigError if one of `params` is a range: arguments of a constructor cannot be drawn at resets.
 
-    Only an environment's own numbers can be: `drawable` are their names, and `name` is that of the environment, for the
-    error.
+    Only an environment's own numbers can be drawn: `drawable` are their names, and `name` is that of the environment,
+    both for the error.
     """
     for key, value in params.items():
         if is_range(value):

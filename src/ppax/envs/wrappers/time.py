@@ -1,4 +1,4 @@
-"""Wrappers of time: a limit that truncates episodes, and actions that are repeated for several steps."""
+"""Wrappers that limit or repeat steps: a limit that truncates episodes, and actions that are applied several times."""
 
 from __future__ import annotations
 
@@ -81,14 +81,17 @@ class TimeLimit(Wrapper):
 
 
 class ActionRepeatState(NamedTuple):
-    """State of the environment whose actions are repeated, and which agents' episodes have ended."""
+    """State of the environment whose actions are repeated, and whether each agent's episode has ended, [] or [A].
+
+    A is the number of agents; there is no agent axis in an environment of one agent.
+    """
 
     inner: PyTree
     ended: Array  # [] or [A]
 
 
 class _Repeats(NamedTuple):
-    """Carry of the scan over repeats of an action: the accumulated result, and which agents' episodes have ended."""
+    """Carry of the scan over repeats of an action: the result so far, and whether each agent's episode has ended."""
 
     step: EnvStep
     ended: Array  # [] or [A]
@@ -96,7 +99,7 @@ class _Repeats(NamedTuple):
 
 @part
 class ActionRepeat(Wrapper):
-    """Wrapper of `env` that applies each action `repeats` times, or to the episode's end, as one step of the agent.
+    """Wrapper of `env` that applies each action `repeats` times, or until the episode ends, as one step of the agent.
 
     A time limit inside this wrapper counts single steps; one around it counts steps of the agent. An agent whose
     episode ends between two repeats gets its final observation and no further reward; the other agents go on.
@@ -117,7 +120,7 @@ class ActionRepeat(Wrapper):
     def step(self, state: ActionRepeatState, action: PyTree, key: Key) -> EnvStep:
         """Return the result of up to `repeats` steps of the inner environment with the same action.
 
-        Rewards are summed, and flags stay once they are set.
+        Rewards are summed; `terminated` and `truncated` are True if they were in one of these steps.
         """
 
         def once(carry: _Repeats, repeat: Array) -> tuple[_Repeats, None]:
@@ -147,8 +150,8 @@ class ActionRepeat(Wrapper):
 def _kept(earlier: Array, before: Array, now: Array) -> Array:
     """Return a metric after one repeat of an action: its new value, or its value before where an episode had ended.
 
-    `now` is the value after this repeat, `before` that after the previous repeat, and `earlier` [A] is True for agents
-    whose episode ended before this repeat. A metric [] is shared by all agents: it stays `before` only if the episodes
-    of all agents have ended.
+    `now` is the value after this repeat, `before` that after the previous repeat, and `earlier` [A] is True for those
+    of the A agents whose episode ended before this repeat. A metric [] is shared by all agents: it stays `before` only
+    if the episodes of all agents have ended.
     """
     return jnp.where(earlier if now.ndim == earlier.ndim else earlier.all(), before, now)

@@ -75,7 +75,7 @@ def partial_view(env: Environment, seen: Any, name: str) -> PartialView:
 
 
 class TeamState(NamedTuple):
-    """State of the inner environment, and which agents' episodes have ended."""
+    """State of the inner environment, and which of its A agents' episodes have ended, [A]."""
 
     inner: PyTree
     out: Array  # [A] the agent's episode ended in an earlier step; its observation has no meaning
@@ -147,9 +147,9 @@ class TeamView(Wrapper):
         return step._replace(state=TeamState(step.state, out), obs=obs, global_state=None)
 
     def _observe(self, now: EnvReset | EnvStep, out: Array) -> dict[str, PyTree]:
-        """Return observations of all agents with the additional entries, [A, ...] each, with groups by group.
+        """Return observations of all A agents with the additional entries, [A, ...] each; with groups a dict by group.
 
-        Agents that are `out` [A], as their episode has ended, count as zeros in "joint".
+        Agents that are marked in `out` [A], as their episode has ended, count as zeros in "joint".
         """
         count = count_agents(self.num_agents)
         added: dict[str, Array] = {}
@@ -190,9 +190,10 @@ def team_view(env: Environment, agent_ids: bool, central_critic: bool, name: str
 
 
 def _joint(num_agents: int | dict[str, int] | None, obs: PyTree, out: Array) -> Array:
-    """Return the observations [A, ...] of all agents as one vector, with zeros for agents that are `out` [A].
+    """Return the observations [A, ...] of all A agents as one vector, with zeros for agents marked in `out` [A].
 
-    `num_agents` is that of the environment: a dict by group if `obs` is one, whose vectors then follow each other.
+    `num_agents` is that of the environment. With groups, `num_agents` and `obs` are dicts by group, and the vectors of
+    the groups follow each other.
     """
     if not isinstance(num_agents, dict):
         return jnp.where(out[:, None], 0.0, _flat(obs, 1)).reshape(-1)
@@ -201,7 +202,10 @@ def _joint(num_agents: int | dict[str, int] | None, obs: PyTree, out: Array) -> 
 
 
 def _flat(tree: PyTree, axes: int) -> Array:
-    """Return all leaves of a tree as one float32 array, flattened and concatenated behind their first `axes` axes."""
+    """Return all leaves of a tree as one float32 array: their first `axes` axes are kept, all others flattened.
+
+    The flattened leaves are concatenated along the last axis.
+    """
     return jnp.concatenate([x.reshape(*x.shape[:axes], -1).astype(jnp.float32) for x in jax.tree.leaves(tree)], axes)
 
 

@@ -1,4 +1,4 @@
-"""Base of the wrappers, and pictures of compiled environments inside any wrappers."""
+"""Base class of the wrappers, and functions that unwrap and draw compiled environments inside of wrappers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Wrapper:
 
     @property
     def num_agents(self) -> int | dict[str, int] | None:
-        """Number of agents of the inner environment; a dict by group with groups; None without an agent axis."""
+        """Number of agents of the inner environment; with groups a dict by group; None without an agent axis."""
         return self.env.num_agents
 
     def reset(self, key: Key) -> EnvReset:
@@ -50,16 +50,19 @@ class Wrapper:
 
 
 def unwrapped(env: Any, state: Any) -> tuple[Any, PyTree]:
-    """Return the environment inside all wrappers of `env`, and its part of `state`, of one environment or of many."""
+    """Return the environment inside all wrappers of `env`, and its state, which is inside of `state`.
+
+    `state` is the state of `env`, of one environment or of many with a leading axis.
+    """
     while isinstance(env, Wrapper):
         env, state = env.inside(state)
     return env, state
 
 
 def render(env: Any, state: PyTree) -> np.ndarray:
-    """Return a picture of one environment, inside any wrappers, in `state`: uint8 [H, W, 3].
+    """Return a picture of the environment inside any wrappers of `env`, in the state `state`: uint8 [H, W, 3].
 
-    Raises ConfigError if the environment has no `render(state)`.
+    `state` is that of `env`, of one environment. Raises ConfigError if the environment has no `render(state)`.
     """
     env, state = unwrapped(env, state)
     draw = getattr(env, "render", None)

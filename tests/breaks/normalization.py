@@ -2,6 +2,7 @@
 
 from breaks.base import Mutation
 
+ENTRIES = "tests/arrays/test_entries.py::"
 TESTS = "tests/ppo/test_normalization_options.py::"
 FREEZE, LEFT = (
     TESTS + "test_statistics_stop_after_so_many_steps",
@@ -34,13 +35,6 @@ MUTATIONS = [
         "ppo/normalization.py",
     ),
     Mutation(
-        "a range leaves one entry less out",
-        "return name, slice(begin, end)",
-        "return name, slice(begin, max(begin + 1, end - 1))",
-        (LEFT,),
-        "ppo/normalization.py",
-    ),
-    Mutation(
         "given statistics of observations move",
         "if learner.obs_stats is None or chosen.mean is not None:",
         "if learner.obs_stats is None:",
@@ -63,10 +57,24 @@ MUTATIONS = [
     ),
     Mutation(
         "a whole entry of a Dict is not left out",
-        "            left[name].append(slice(None))\n",
-        "            pass\n",
-        (NAMES,),
-        "ppo/normalization.py",
+        "return dict.fromkeys(inside, slice(None))",
+        "return dict.fromkeys(inside, slice(0, 0))",
+        (NAMES, ENTRIES + "test_a_text_names_arrays_or_a_range_of_one[state-found1]"),
+        "arrays/entries.py",
+    ),
+    Mutation(
+        "a range of entries has one more",
+        "return {name: slice(begin, end)}",
+        "return {name: slice(begin, end + 1)}",
+        (ENTRIES + "test_a_text_names_arrays_or_a_range_of_one[state.joints.1:4-found4]",),
+        "arrays/entries.py",
+    ),
+    Mutation(
+        "an empty range of entries is taken",
+        "if not begin < end <= size:",
+        "if not begin <= size:",
+        (ENTRIES + "test_other_texts_are_refused_with_the_nearest_valid_one",),
+        "arrays/entries.py",
     ),
     Mutation(
         "a bundle does not know what is left out",

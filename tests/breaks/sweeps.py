@@ -463,4 +463,11 @@ MUTATIONS: list[Mutation] = [
         (MLFLOW + "test_of_two_machines_that_begin_at_once_the_older_run_stands_for_the_sweep",),
         "loggers/mlflow.py",
     ),
+    Mutation(
+        "the file of a study stays open until its storage is collected as garbage",
+        'pool = {"poolclass": sqlalchemy.pool.NullPool} if',
+        "pool = {} if",
+        ("tests/sweeps/studies/test_study.py::test_a_sqlite_file_is_not_left_open",),
+        "sweeps/studies/storage.py",
+    ),
 ]

@@ -6,8 +6,6 @@ merged by Chan et al. 1979 (parallel variance); moments are taken around the run
 
 from __future__ import annotations
 
-import difflib
-import re
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +15,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays import counter
+from ppax.arrays.entries import find_entries, names_of
 from ppax.core.types import ConfigError, LearnerState, PyTree, Rollout, Transition, part, static
 from ppax.devices import sharding
 
@@ -178,44 +177,13 @@ def obs_stats_of(space: spaces.Space, chosen: Normalization) -> PyTree:
     """
     stats = init_obs_stats(space) if chosen.mean is None else _given_stats(chosen, space)
     leaves, structure = jax.tree.flatten(stats, is_leaf=is_stats)
-    names = ["" if not path else ".".join(map(_key, path)) for path, _ in _with_paths(stats)]
+    names = names_of(stats, is_leaf=is_stats)
+    shapes = {name: () if isinstance(x, NoStats) else x.mean.high.shape for name, x in zip(names, leaves, strict=True)}
     left: dict[str, list[slice]] = {name: [] for name in names}
     for text in chosen.skip:
-        inside = [name for name in names if text and (name == text or name.startswith(f"{text}."))]
-        for name in inside:
-            left[name].append(slice(None))
-        if not inside:
-            name, where = _indices(text, dict(zip(names, leaves, strict=True)))
+        for name, where in find_entries(text, shapes, "normalization.skip").items():
             left[name].append(where)
     return jax.tree.unflatten(structure, [_without(x, left[name]) for name, x in zip(names, leaves, strict=True)])
-
-
-def _with_paths(stats: PyTree) -> list[tuple[Any, Any]]:
-    return jax.tree_util.tree_flatten_with_path(stats, is_leaf=is_stats)[0]  # type: ignore[no-any-return]
-
-
-def _key(step: Any) -> str:
-    return str(step.key if hasattr(step, "key") else step.idx)
-
-
-def _indices(text: str, leaves: dict[str, Any]) -> tuple[str, slice]:
-    """Return the array and its entries that `text` names, as "4:7" or "state.4"; ConfigError if there are none."""
-    name, _, last = text.rpartition(".")
-    found = re.fullmatch(r"(\d+)(?::(\d+))?", last)
-    stats = leaves.get(name)
-    if found is None or stats is None:
-        known = [one for one in leaves if one] or ["0"]
-        nearest = difflib.get_close_matches(text, known, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"normalization.skip: no entry {text!r} in the observations; nearest: {nearest!r}")
-    shape: tuple[int, ...] = () if isinstance(stats, NoStats) else stats.mean.high.shape
-    if len(shape) != 1:
-        raise ConfigError(f"normalization.skip = {text!r}: it is no vector; leave it out as a whole, {name!r}")
-    begin = int(found[1])
-    end = begin + 1 if found[2] is None else int(found[2])
-    if not begin < end <= shape[0]:
-        last_one = f"{name}.{shape[0] - 1}" if name else str(shape[0] - 1)
-        raise ConfigError(f"normalization.skip = {text!r}: there are {shape[0]} entries; nearest valid: {last_one!r}")
-    return name, slice(begin, end)
 
 
 def _without(stats: Any, left: list[slice]) -> Any:

@@ -22,6 +22,7 @@ optuna = pytest.importorskip("optuna")
 
 from ppax.sweeps.studies import rounds  # noqa: E402
 from ppax.sweeps.studies.study import Study  # noqa: E402
+from support.studies import loaded_study  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs", "shared_sweeps")
 
@@ -62,8 +63,7 @@ def whole(tmp_path_factory):
 
 
 def trials_of(path, name="ppax"):
-    study = optuna.load_study(study_name=name, storage=f"sqlite:///{path / 'study.db'}")
-    return study.get_trials()
+    return loaded_study(f"sqlite:///{path / 'study.db'}", name).get_trials()
 
 
 def rows_of(path):

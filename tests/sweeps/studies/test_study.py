@@ -1,6 +1,7 @@
 """Studies of Optuna without training: budget, lost workers, reproducible samplers, pruners, the space."""
 
 import contextlib
+import os
 import shutil
 import sqlite3
 import threading
@@ -19,6 +20,7 @@ optuna = pytest.importorskip("optuna")
 
 from ppax.sweeps.studies import space, storage  # noqa: E402
 from ppax.sweeps.studies.study import Study  # noqa: E402
+from support.studies import loaded_study  # noqa: E402
 
 NIGHTLY = pytest.mark.nightly
 RATE, GAMMA = "agent.learning_rate", "agent.gamma"
@@ -264,6 +266,17 @@ def test_a_study_of_another_sweep_is_refused(study):
     study("two", run_config={"env": "Acrobot-v1"}, study="another")
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the open files of a process are known on Linux")
+def test_a_sqlite_file_is_not_left_open(study, tmp_path):
+    """Neither by a worker that is between two rounds, nor by one that was refused."""
+    one = study("one")
+    one.ask(1)
+    with pytest.raises(ConfigError):
+        study("two", run_config={"env": "Acrobot-v1"})
+    targets = [os.readlink(f) for f in Path("/proc/self/fd").iterdir() if f.exists()]
+    assert not [target for target in targets if target.startswith(str(tmp_path / "shared.db")) and "lock" not in target]
+
+
 @pytest.mark.parametrize(
     "url", ["no url", "postgresql://me:secret@127.0.0.1:1/nothing", "sqlite:////nowhere/at/all.db"]
 )
@@ -297,7 +310,7 @@ def test_the_trap_of_the_test_above_works(tmp_path):
     theirs.mkdir()
     home.mkdir()
     hostile.study(theirs, home)
-    loaded = optuna.load_study(study_name="ppax", storage=storage.sqlite_file(theirs / "study.db"))
+    loaded = loaded_study(storage.sqlite_file(theirs / "study.db"))
     loaded.sampler = optuna.samplers.CmaEsSampler(seed=0)
     with hostile.traced(home) as trace:
         loaded.ask(loaded.trials[0].distributions)

@@ -495,11 +495,11 @@ def stack_elements(rows: Sequence[Any]) -> Any:
     return tuple(map(stack_elements, zip(*rows, strict=True))) if isinstance(first, tuple) else np.stack(rows)
 
 
-def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool, axis: tuple[int, ...] = ()) -> Iterator[str]:
+def undeclared(info: dict[str, Any], mask: bool, episode_stats: bool) -> Iterator[str]:
     """Yield an error sentence for each of "action_mask" and "episode_stats" that `info` lacks or has unexpectedly.
 
     `mask` and `episode_stats` say whether the `info` of the first reset had these entries. Every later `info` must have
-    the same ones, because arrays were made for these. `axis` is not read.
+    the same ones, because arrays were made for these.
     """
     for name, declared in (("action_mask", mask), ("episode_stats", episode_stats)):
         if (name in info) != declared:

@@ -10,10 +10,8 @@ rollout, without a buffer of earlier ones.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
-import re
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +24,7 @@ from gymnasium import spaces
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from ppax.arrays.entries import find_entries, names_of
 from ppax.arrays.sequences import to_rows
 from ppax.core.parts import PATH
 from ppax.core.types import ConfigError, ExtensionState, Key, Params, PyTree, Rollout, Scalar, number, part, static
@@ -48,7 +47,6 @@ from ppax.ppo.forward import example_of
 
 LEAST_STD = 1e-2  # of a demonstrated entry that hardly changes: other values of it are noticed, and not out of scale
 REMEDY = 'demonstrations = "motion.npz"; in Python ppax.imitation.motion_prior(env, demonstrations)'
-INDICES = re.compile(r"(\d+)(?::(\d+))?")
 
 
 class MotionPriorState(NamedTuple):
@@ -169,7 +167,7 @@ class MotionPrior(Extension):
         """Return the entries of observations [T, B, ...] that the discriminator reads, [T, B, k]."""
         sample = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), obs)
         chosen = chosen_entries(sample, self.entries)
-        arrays = dict(zip(names_of(sample), jax.tree.leaves(obs), strict=True))
+        arrays = dict(zip(names_of(sample, SEPARATOR), jax.tree.leaves(obs), strict=True))
         flat = [
             arrays[one.name].reshape(*arrays[one.name].shape[:2], -1)[..., np.asarray(one.places)] for one in chosen
         ]
@@ -220,47 +218,22 @@ def motion_prior(
     return MotionPrior(path, known if path else "", tuple(entries), data=lazy, **options)
 
 
-def names_of(obs: PyTree) -> list[str]:
-    """Return the name of each array of an observation: its keys in Dict and Tuple spaces, as "camera/left"."""
-    paths = jax.tree_util.tree_flatten_with_path(obs)[0]
-    return [SEPARATOR.join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path) for path, _ in paths]
-
-
-def chosen_entries(obs: PyTree, entries: tuple[str, ...]) -> list[Chosen]:
-    """Return which numbers of an observation `entries` name, for each array that has some; all numbers if it is ().
+def chosen_entries(obs: PyTree, chosen: tuple[str, ...]) -> list[Chosen]:
+    """Return the numbers of an observation that the texts `chosen` name, for each array that has some; if (), all.
 
     `obs` is an example of one observation; only its shapes are read. Raises ConfigError, which has the nearest name,
     for an entry that does not exist.
     """
-    arrays = dict(zip(names_of(obs), (x.shape for x in jax.tree.leaves(obs)), strict=True))
-    places: dict[str, set[int]] = {name: set() for name in arrays}
-    for text in entries:
-        path = text.replace(".", SEPARATOR)
-        whole = [name for name in arrays if path and (name == path or name.startswith(path + SEPARATOR))]
-        for name in whole:
-            places[name].update(range(math.prod(arrays[name])))
-        if not whole:
-            name, inside = _in_vector(text, arrays)
-            places[name].update(inside)
-    if not entries:
-        places = {name: set(range(math.prod(shape))) for name, shape in arrays.items()}
-    return [Chosen(name, arrays[name], tuple(sorted(found))) for name, found in places.items() if found]
-
-
-def _in_vector(text: str, arrays: dict[str, tuple[int, ...]]) -> tuple[str, range]:
-    """Return the name of a vector in the observation and the indices in it that `text` names, as "4:7" or "state.4".
-
-    `arrays` has the shapes of the observation's arrays by name. Raises ConfigError where `text` names none.
-    """
-    name, _, last = text.replace(".", SEPARATOR).rpartition(SEPARATOR)
-    found, shape = INDICES.fullmatch(last), arrays.get(name)
-    if found is None or shape is None or len(shape) != 1:
-        known = [one.replace(SEPARATOR, ".") or "0" for one in arrays]
-        nearest = difflib.get_close_matches(text, known, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"motion_prior.entries: no entry {text!r} in the observations; nearest: {nearest!r}")
-    begin = int(found[1])
-    end = begin + 1 if found[2] is None else int(found[2])
-    if not begin < end <= shape[0]:
-        nearest = f"{name.replace(SEPARATOR, '.')}.{shape[0] - 1}".removeprefix(".")
-        raise ConfigError(f"motion_prior.entries = {text!r}: there are {shape[0]} entries; nearest valid: {nearest!r}")
-    return name, range(begin, end)
+    shapes = dict(zip(names_of(obs), (x.shape for x in jax.tree.leaves(obs)), strict=True))
+    places: dict[str, set[int]] = {name: set() for name in shapes}
+    for text in chosen:
+        for name, where in find_entries(text, shapes, "motion_prior.entries").items():
+            places[name].update(range(math.prod(shapes[name]))[where])
+    if not chosen:
+        places = {name: set(range(math.prod(shape))) for name, shape in shapes.items()}
+    in_files = names_of(obs, SEPARATOR)
+    return [
+        Chosen(name, shape, tuple(sorted(found)))
+        for name, shape, found in zip(in_files, shapes.values(), places.values(), strict=True)
+        if found
+    ]

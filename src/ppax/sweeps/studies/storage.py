@@ -93,12 +93,14 @@ def opened(settings: Optuna, url: str, every: int | None, repeat: Callable[[Any,
     """
     require_sound_files(url)
     life = {} if every is None else {"heartbeat_interval": every, "grace_period": settings.patience}
+    # a SQLite file is open while it is used, and not until the study is collected as garbage: Python 3.13 warns of that
+    pool = {"poolclass": sqlalchemy.pool.NullPool} if _file_of(url) is not None else None
     with quiet():
         sampler = sampler_of(settings)
     for attempt in range(ATTEMPTS):
         try:
             with quiet():
-                storage = optuna.storages.RDBStorage(url, heartbeat_stale_trial_callback=repeat, **life)
+                storage = optuna.storages.RDBStorage(url, pool, heartbeat_stale_trial_callback=repeat, **life)
                 study = optuna.create_study(
                     study_name=settings.study,
                     storage=storage,

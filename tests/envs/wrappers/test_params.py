@@ -23,6 +23,7 @@ from support.worlds import QUICK
 DRAWN = {"low": 0.25, "high": 1.0}
 BAD = {
     "env_params.gravty'; did you mean 'gravity'": {"gravty": 9.8},
+    "env_params.action_filters'; did you mean 'action_filter'": {"action_filters": 0.5},
     "gravity = 'strong': must be of type float": {"gravity": "strong"},
     "half_length = -1.0: must be above 0": {"half_length": -1.0},
     "half_length.low = 2.0: must be at most env_params.half_length.high = 1.0": {"half_length": {"low": 2, "high": 1}},

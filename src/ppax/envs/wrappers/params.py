@@ -33,6 +33,9 @@ ParameterPath = tuple[Any, ...]  # names of fields, keys of mappings, indices of
 Value = Any  # a number or a string, or {"low": number, "high": number}
 # time limits of gymnax and Craftax, replaced by `max_steps` of TimeLimit
 HIDDEN = ("max_steps_in_episode", "max_timesteps")
+# parameters that `make` adds to environments without them, as wrappers: a time limit, a filter of continuous actions,
+# and the entries of vectors that the agent sees
+ADDED = ("max_steps", "action_filter", "seen")
 PASSED = ("env", "params")  # fields that are left out of dotted paths
 
 
@@ -102,8 +105,10 @@ def unknown_parameter(name: str, known: Mapping[str, Parameter]) -> str:
     if not known:
         remedy = "those of your own environment are fields of a ppax.part, declared with ppax.number or ppax.static"
         return f"unknown option {path!r}: this environment has no parameters; {remedy}"
-    names = list(dict.fromkeys((*known, "max_steps")))  # a time limit, which an own environment can have
-    return f"unknown option {path!r}; did you mean {nearest(name, names)!r}? There are {', '.join(names)}"
+    added = [one for one in ADDED if one not in known]
+    also = f"; wrappers can add {', '.join(added)}" if added else ""
+    near = nearest(name, [*known, *added])
+    return f"unknown option {path!r}; did you mean {near!r}? There are {', '.join(known)}{also}"
 
 
 def require_known(names: Mapping[str, Any], known: Mapping[str, Parameter]) -> None:

@@ -78,7 +78,7 @@ class Compiled:
 
     @property
     def endless(self) -> bool:
-        """Whether no episode ever ends by itself, as far as the program of a step shows it."""
+        """Whether episodes never end by themselves, as far as the compiled program of one step shows this."""
         return never_ends(ended(self.env).env)
 
     @contextlib.contextmanager
@@ -191,14 +191,14 @@ class OnHost:
             yield env
 
     def clock(self, program: HostTraining) -> Clock:
-        """Return a timer of the stages of `program`, such as stepping and updates, from now on."""
+        """Return a timer that measures, from now on, the stages of `program`, such as stepping and updates."""
         return Clock(program, self.env)
 
 
 def _acting_alone(agent: Agent) -> Any:
-    """Return `agent` as it acts in evaluations: with its current policy, and without extensions.
+    """Return `agent` as evaluations use it: without extensions, and without past selves if it is in self-play.
 
-    In self-play, no past selves play.
+    A past self is a snapshot of a policy from earlier in training.
     """
     alone = without_extensions(agent)
     if alone.pool is None:

@@ -55,7 +55,7 @@ class Counts(NamedTuple):
 
 
 class StreamRows(NamedTuple):
-    """Row of a rollout: the record of one step of all streams, which `collect` stacks to [T, B].
+    """Record of one step of all B streams, one row of training data for each; `collect` stacks the records to [T, B].
 
     A stream is one agent in one environment.
     """

@@ -327,7 +327,7 @@ class Chain:
     """All extensions of an agent, in order; a method named as a hook calls that hook of each extension, one by one."""
 
     def __init__(self, extensions: Sequence[Extension]):
-        """Keep the extensions by name; raise ConfigError if two have the same name, or if a name is no identifier."""
+        """Keep `extensions` by name; raise ConfigError if two have the same name, or if a name is no identifier."""
         self.by_name = {name_of(extension): extension for extension in extensions}
         odd = next((name for name in self.by_name if not name.isidentifier()), None)
         if odd is not None:
@@ -386,7 +386,7 @@ class Chain:
         return decision_of(policy, choice.action)
 
     def trained(self, learner: LearnerState) -> Params:
-        """Return the parameters that gradient steps train: those of the network and of extensions that have some.
+        """Return the parameters that gradient steps train: those of the network, and of extensions that have some.
 
         The extensions' parameters are one more entry, named TRAINED, in the dict of the network's parameters. Raises
         ConfigError if extensions have parameters, but the network's are no dict or have an entry of this name already.

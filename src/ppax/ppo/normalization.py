@@ -80,7 +80,7 @@ class NoStats(NamedTuple):
 
 
 class PartStats(NamedTuple):
-    """Statistics of an array of observations of which some entries are not normalised."""
+    """Statistics of one array of observations, of which only some entries are normalised."""
 
     stats: RunningStats
     kept: Array  # bool, of the shape of one sample; False: the entry stays as it is
@@ -88,9 +88,10 @@ class PartStats(NamedTuple):
 
 @part
 class Normalization:
-    """Options of `normalize_obs` and `normalize_reward`: entries left out, when statistics stop, given statistics.
+    """Options of normalisation: entries of observations left out, given statistics, and when running statistics stop.
 
-    All of it is in the statistics of the learner: acting, export, resume and fine-tuning read it there.
+    They apply where `normalize_obs` or `normalize_reward` is on. The learner's statistics have the means, standard
+    deviations and entries left out, so that acting, export, resume and fine-tuning read them there.
     """
 
     skip: tuple[str, ...] = static(
@@ -139,9 +140,9 @@ class Normalization:
 
     @classmethod
     def from_npz(cls, path: Any, **options: Any) -> Normalization:
-        """Return the part with `mean` and `std` from a file of NumPy with arrays of these names; ConfigError without.
+        """Return Normalization with `mean` and `std` read from a NumPy file (.npz) that has arrays of these names.
 
-        `options` are the other fields.
+        `options` are the values of the other fields. Raises ConfigError if the file lacks one of the two arrays.
         """
         with np.load(path, allow_pickle=False) as file:
             if missing := [name for name in ("mean", "std") if name not in file]:
@@ -161,7 +162,10 @@ def pair_of(value: Any) -> FloatPair:
 
 
 def _given_stats(chosen: Normalization, space: spaces.Space) -> RunningStats:
-    """Return the statistics that `mean` and `std` say, of no samples; ConfigError unless `space` is such a vector."""
+    """Return the constant statistics given by `chosen.mean` and `chosen.std`, with a count of 0 samples.
+
+    Raises ConfigError unless observations of `space` are vectors of as many entries.
+    """
     mean, std = np.asarray(chosen.mean, np.float64), np.asarray(chosen.std, np.float64)
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise ConfigError(f"normalization.mean: observations are of {space}; given statistics are of a vector")
@@ -269,14 +273,18 @@ def with_obs_stats(learner: LearnerState, steps: Transition, chosen: Normalizati
 
 
 def before_freeze(stats: RunningStats, valid: Array, freeze: int | None) -> Array:
-    """Return `valid` if `stats` have fewer than `freeze` samples, else False everywhere; None: `valid`."""
+    """Return the mask `valid` if `stats` have fewer than `freeze` samples, and otherwise False everywhere.
+
+    Rows that the mask leaves out do not change the statistics. With `freeze` None it is always `valid`.
+    """
     return valid if freeze is None else valid & (counter.to_float(stats.count) < freeze)
 
 
 def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array, freeze: int | None = None) -> PyTree:
     """Return the statistics after further observations: those of `obs` [..., *shape] where `valid` [...].
 
-    `stats` has the structure of an observation; those with `freeze` samples stay as they are.
+    `stats` has the structure of an observation. Statistics that have `freeze` samples or more stay as they are; with
+    `freeze` None all are updated.
     """
 
     def one(s: Any, x: Array) -> Any:

@@ -29,9 +29,9 @@ PATH, ADDRESS = "path", "address"
 
 
 class Table(dict[str, Any]):
-    """Table of a run file with free names, such as the arguments of a class: a hashable dict, lists in it are tuples.
+    """Table of a run file whose keys the user chooses, such as the arguments of a class: a dict that can be hashed.
 
-    A Table is the value of a static field, and must not be changed.
+    Lists in it are tuples. A Table is the value of a static field, and must not be changed.
     """
 
     def __init__(self, values: Mapping[str, Any] = MappingProxyType({})):
@@ -87,10 +87,10 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
     spelling of None in run files; with `paths` an import path may replace a choice; `words` is a dict of words that may
     be written for a number, such as {"all": 0}; `interval` is for a number of iterations, for which "50k steps" may
     stand; `bounds` is for [low, high], for which one number x may stand as [-x, x]; with `switch` a bool may stand for
-    the number; `outside`, PATH or ADDRESS, says
-    that the text names a file or a server, which a run file chooses only with the user's trust; `code` says that the
-    field holds a class, a function or an object, which run files name by its import path; `convert` is a function that
-    the constructor calls with the given value. A field of type `Table` is a table of run files with free names.
+    the number; `outside`, PATH or ADDRESS, says that the text names a file or a server, which a run file chooses only
+    with the user's trust; `code` says that the field holds a class, a function or an object, which run files name by
+    its import path; `convert` is a function that the constructor calls with the given value. A field of type `Table` is
+    a table of run files whose keys the user chooses.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 
@@ -253,7 +253,7 @@ def _remedy(cls: type, name: str) -> str:
 
 
 def public_home(kind: type) -> str:
-    """Return the module from which users import a class: `ppax.losses` for one that stands in ppax/ppo/losses.py."""
+    """Return the module from which users import a class: `ppax.losses` for a class defined in ppax/ppo/losses.py."""
     outer, _, inner = kind.__module__.rpartition(".")
     homes = (f"ppax.{inner}", f"ppax.{outer.rpartition('.')[2]}", outer)
     found = (home for home in homes if getattr(sys.modules.get(home), kind.__name__, None) is kind)

@@ -1,4 +1,4 @@
-"""Protocols with the shapes of arrays: agents, their parts, environments, backends, and what a run calls at log rows.
+"""Protocols with the shapes of arrays: agents, their parts, environments, backends, loggers, callbacks and searches.
 
 Axes as in `types.py`: T steps of a rollout, B streams (a stream is one agent in one environment), M sequences of L
 steps, N = M * L flat rows.
@@ -223,7 +223,7 @@ class MadeForSpaces(Protocol):
     def for_spaces(self, env: Any, **options: Any) -> Any:
         """Return an instance made for `env.observation_space` and `env.action_space`.
 
-        Classes have this as a class method. `options` are the instance's.
+        Classes have this as a class method. `options` are further settings of the instance.
         """
 
 
@@ -404,10 +404,9 @@ class Environment(Protocol):
 
 
 class Backend(Protocol):
-    """Protocol of backends: all that differs between kinds of environments, in compiled programs and on the host.
+    """Protocol of backends: one interface for what differs between compiled environments and environments on the host.
 
-    There is one class for each kind of environment, compiled or on the host (training/backends.py). An instance serves
-    one environment.
+    There is one class for each of the two kinds (training/backends.py). An instance serves one environment.
     """
 
     @property
@@ -416,7 +415,7 @@ class Backend(Protocol):
 
     @property
     def repeatable(self) -> bool:
-        """Whether the same rollout can be collected again from its actor state and key, as JAX environments can."""
+        """Whether a rollout can be collected again from its actor state and key; True for environments in JAX."""
 
     @property
     def copyable(self) -> bool:
@@ -447,7 +446,7 @@ class Backend(Protocol):
 
     @property
     def endless(self) -> bool:
-        """Whether it is certain that no episode ever ends by itself, as the program of a compiled step may show."""
+        """Whether episodes certainly never end by themselves; the program of a compiled step may show this, else False."""
 
     def episodes(
         self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool
@@ -614,7 +613,10 @@ class Artifact(NamedTuple):
 
 @runtime_checkable
 class StopCondition(Protocol):
-    """Protocol of conditions that end a run. Their state is passed in and returned, so that many runs can share one."""
+    """Protocol of conditions that end a run. One condition can serve many runs, because it holds no state of a run.
+
+    The state is passed to `update`, which returns the next one.
+    """
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -265,7 +265,10 @@ class EnvReset(NamedTuple):
 
 
 class EnvStep(NamedTuple):
-    """Result of one step of one environment, without autoreset. With agents, reward and flags are [A]."""
+    """Result of one step of one environment, without autoreset.
+
+    With an agent axis, rewards, flags and metrics are [A].
+    """
 
     state: PyTree
     obs: PyTree

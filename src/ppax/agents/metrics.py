@@ -1,4 +1,4 @@
-"""Metrics of several agents in logs: of finished episodes, by the names of agents and groups, and over all of them."""
+"""Metrics of environments with several agents, under their names in logs: per agent, per group, and over all agents."""
 
 from __future__ import annotations
 

@@ -210,7 +210,8 @@ class SelfPlay:
     def check(self) -> None:
         """Raise ConfigError for fewer than two groups, several devices, or too few environments for the opponents.
 
-        Also raise it where options of a group's agent contradict each other.
+        It is also raised where options of a group's agent contradict each other, and where `pool.every` is a number of
+        steps ("50k steps"), which only run files can have.
         """
         self.agent.check()
         if isinstance(self.pool.every, str):
@@ -448,7 +449,7 @@ def _on_one_device(program: Program) -> Program:
 
 
 class Block(NamedTuple):
-    """Block of environments in which one group is played by past selves (snapshots of its learner)."""
+    """Environments in which one group is played by past selves (snapshots of its learner), and the rows of these."""
 
     name: str  # of the group
     envs: slice

@@ -196,7 +196,7 @@ def shardings(specs: Any, devices: int, axis: str = AXIS) -> Any:
 
 
 def _mesh(devices: int, axis: str) -> Mesh:
-    """Return a mesh with one axis of this process's first devices, or of those of all processes of the run."""
+    """Return a mesh with one axis, over the first `devices` devices of this process, or of all processes of the run."""
     return Mesh(_devices()[:devices], (axis,))
 
 

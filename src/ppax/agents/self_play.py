@@ -547,8 +547,8 @@ def win_probability(elo: Array, other: Array) -> Array:
 def gain(played: Array, won: Array, chance: Array, elo_step: Scalar) -> Array:
     """Return the Elo points gained in `played` games with total score `won`, if `chance` is the expected score of each.
 
-    Points are given for the mean score, as if of one game; `chance` is the win probability before all of them. The sum
-    of the games' gains would overshoot: with the usual 16 points the ratings of two players diverge from 43 games an
+    `chance` is the win probability before the games. The points are those of one game with the mean score. The sum of
+    the gains of all games would overshoot: with the usual 16 points the ratings of two players diverge from 43 games an
     update on.
     """
     surprise = won / jnp.maximum(played, 1.0) - chance

@@ -289,7 +289,7 @@ def load_trusted(place: str) -> None:
 
 
 def require_trusted(paths: Mapping[str, str]) -> None:
-    """Raise Untrusted unless the user trusts the packages of all `paths`; the error lists every one that is lacking.
+    """Raise Untrusted unless the user trusts the packages of all `paths`; the error lists every package not trusted.
 
     The values of `paths` are import paths, or environments' names with a module; the keys are their places in the
     configuration.
@@ -500,7 +500,7 @@ class Outside(NamedTuple):
 
 
 def require_asked(found: Mapping[str, Outside]) -> None:
-    """Raise Untrusted unless the user trusts all paths and addresses in `found`; one error lists all that are lacking.
+    """Raise Untrusted unless the user trusts all paths and addresses in `found`; the error lists those not trusted.
 
     `found` has the paths and addresses that a configuration names, by their place in it.
     """

@@ -257,7 +257,7 @@ def check_numbers(part: Any, path: str = "agent") -> None:
 
 
 def _numbers_in(value: Any) -> Iterator[Any]:
-    """Yield each number or choice in a value, an array, or nested lists and tuples; not None, and no tracers."""
+    """Yield each number or choice in a value, an array, or nested lists and tuples, except None and tracers."""
     value = value.tolist() if hasattr(value, "tolist") and not isinstance(value, jax.core.Tracer) else value
     if isinstance(value, list | tuple):
         for inner in value:

@@ -132,7 +132,10 @@ def slot_chain(name: str, doc: str, *, default: tuple[Any, ...] = ()) -> Any:
 
 
 def name_of(one: Any) -> str:
-    """Return the name of a part in a `slot_chain`: its field `name`, or if that is empty, its class as "kl_control"."""
+    """Return the name of a part in a `slot_chain`: its field `name`, or if that is empty, its class's name.
+
+    The name of the class KLControl becomes "kl_control".
+    """
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(one).__name__)
     return one.name or words.lower()
 

@@ -430,7 +430,7 @@ class Backend(Protocol):
 
     @property
     def source(self) -> Callable[..., Any] | None:
-        """The user's one function that makes each host environment; None where there is none."""
+        """The user's one function that makes every host environment; None if there is no such function."""
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> Training:
         """Return the training of `agent` from `state`, compiled ahead of time.
@@ -446,7 +446,7 @@ class Backend(Protocol):
 
     @property
     def endless(self) -> bool:
-        """Whether episodes certainly never end by themselves; the program of a compiled step may show this, else False."""
+        """Whether the program of a step shows that episodes never end by themselves; False on the host."""
 
     def episodes(
         self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool
@@ -474,7 +474,7 @@ class Backend(Protocol):
     def copies(self, num_envs: int) -> contextlib.AbstractContextManager[Any]:
         """Return a context whose value is `num_envs` environments of the same kind as this backend's.
 
-        They are closed with the context.
+        The environments are closed when the context ends.
         """
 
     def clock(self, program: Any) -> Any:
@@ -597,7 +597,7 @@ class FileLogger(Logger, Protocol):
     """Protocol of loggers that a run file can name: they log rows, and store files of the run."""
 
     def store(self, artifact: Artifact) -> None:
-        """Store the files of an artifact, of a kind that `stores` of the logger's settings names.
+        """Store the files of an artifact, whose kind is one of those in `LoggerPart.stores`.
 
         If this raises an exception, the logger gets nothing more, and the run goes on with a warning.
         """

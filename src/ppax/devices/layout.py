@@ -83,7 +83,7 @@ class Program:
         """Return the number of devices over which environments and minibatches are sharded.
 
         `minibatch` is the number of sequences of a minibatch, and `seq_len` that of steps of a sequence. Raises
-        ConfigError if `devices` is more than available, or does not divide both numbers.
+        ConfigError if `devices` is more than available, or does not divide `num_envs` and `minibatch`.
         """
         devices = sharding.available() if self.devices == ALL else self.devices
         if jax.process_count() > 1:

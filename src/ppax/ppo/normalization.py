@@ -326,9 +326,9 @@ class Rewarded(NamedTuple):
 def normalize_rewards(learner: LearnerState, rollout: Rollout, chosen: Normalization = USUAL) -> Rewarded:
     """Return the learner with its reward statistics updated by a rollout, and the rollout's rewards [T, B], scaled.
 
-    Rewards are divided by the standard deviation of the discounted return, without centring, and clipped at +-10. On
-    several devices, the statistics are those of all. Without statistics, learner and rewards are unchanged. Given and
-    frozen statistics stay as they are.
+    Rewards are divided by the standard deviation of the discounted return, without centring, and clipped at +-10. If
+    several devices collect rollouts, the statistics are of all these rollouts. Without statistics, learner and rewards
+    are unchanged. Given and frozen statistics stay as they are.
     """
     steps = rollout.steps
     if learner.reward_stats is None:

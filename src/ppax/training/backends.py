@@ -120,7 +120,7 @@ class OnHost:
 
     @property
     def copyable(self) -> bool:
-        """Whether further environments of this kind can be made; not if the user passed in existing environments."""
+        """Whether further environments of this kind can be made; False if the user passed in existing environments."""
         return not self.env.host.unique
 
     @property
@@ -183,9 +183,9 @@ class OnHost:
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
-        """Yield `num_envs` new environments of the same kind as this backend's, and close them.
+        """Yield `num_envs` new environments of the same kind as this backend's, and close them afterwards.
 
-        If the user passed in existing environments, they have no copies: it yields and closes these.
+        Environments that the user passed in cannot be copied: they are yielded and closed themselves.
         """
         with self.env.recreate(num_envs) as env:
             yield env

@@ -284,7 +284,7 @@ def steps_between_resets(state: TrainState) -> int:
 
 
 def with_running(episodes: Episodes, actor: ActorState, cut: Array) -> Episodes:
-    """Return episode statistics in which the running episodes of the streams `cut` [B] count as ended now."""
+    """Return episode statistics in which running episodes count as ended now, in the streams of the mask `cut` [B]."""
     value, others = actor.episode_return, episodes.count.astype(jnp.float32)
     apart = value - episodes.return_sum / jnp.maximum(others, 1.0)  # from the mean of the stream's other episodes
     metrics = episodes.running_metrics

@@ -375,7 +375,10 @@ def _is_importable(module: str) -> bool:
 
 
 def _module_of(path: str, place: str) -> str:
-    """Return the module in an import path or an environment's name; ConfigError where it names none."""
+    """Return the module in an import path or an environment's name, `path`; ConfigError where it names none.
+
+    `place` is the option that has this value, for the error.
+    """
     refuse_file(path, place)
     if not names_module(path):
         return _parsed(path, place)[0]
@@ -388,7 +391,10 @@ def _module_of(path: str, place: str) -> str:
 
 
 def _parsed(path: str, place: str) -> tuple[str, str]:
-    """Return (module, name) of an import path; ConfigError unless it is "package.module:Name"."""
+    """Return (module, name) of an import path; ConfigError unless it is "package.module:Name".
+
+    `place` is the option that has this value, for the error.
+    """
     refuse_file(path, place)
     module, _, name = path.rpartition(":")
     if not all(word.isidentifier() and not word.startswith("__") for word in (name, *module.split("."))):

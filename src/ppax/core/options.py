@@ -310,7 +310,10 @@ def meant(path: str, known: Collection[str], written: Callable[[str, str], str])
 
 
 def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted path, value) of every value in the nested tables `config`; an empty table is a value, too."""
+    """Yield (dotted path, value) of every value in the nested tables `config`; an empty table is a value, too.
+
+    Each path begins with `prefix`.
+    """
     _require_shallow(prefix)
     for name, value in config.items():
         if prefix + name in LISTS:

@@ -70,7 +70,7 @@ class Held:
 
 
 def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limits: float) -> Any:
-    """Return the declaration of a field that holds a number in an equation: a traced leaf of its part's pytree.
+    """Return the declaration of a field that holds a number of a formula: a traced leaf of its part's pytree.
 
     `jax.vmap` can sweep such a number, and a schedule can anneal it. `doc` is its description. `limits` are `low`,
     `high` (inclusive) and `above` (exclusive), which `options.py` checks. `anneal_to` names another field, with the

@@ -135,9 +135,10 @@ class Program:
         """Return the number of rows of a minibatch whose gradient is computed at once (gradient accumulation).
 
         This is the option `chunk_rows`; by default, on a CPU as many rows as fit its cache, on an accelerator all rows
-        up to millions, and fewer if `obs` [M, L, ...] has large images. With sequences the number depends on whether
-        the memory of `network` computes matrix products for all steps at once (its attribute `steps_at_once`; if
-        missing, False). The platform's rules are in devices/platforms.py.
+        up to millions, and fewer if `obs` [M, L, ...] has large images. With sequences of more than one step
+        (`seq_len`) the default also depends on `compute_dtype`, and on whether the memory of `network` computes matrix
+        products for all steps at once (its attribute `steps_at_once`; if missing, False). The platform's rules are in
+        devices/platforms.py.
         """
         if self.chunk_rows is not None:
             return self.chunk_rows

@@ -369,8 +369,9 @@ class Chain:
     def act(self, agent: Any, choice: Choice, key: Key) -> Decision:
         """Return the decision for every stream (one agent in one environment), with the action that extensions change.
 
-        If no extension changes it, the action is a sample of the policy. An extension acts only if the policy's carry
-        (the state kept from step to step) has an entry for it. `key` is one key, or one for each stream [B].
+        `choice` has the policy's outputs and a sample of the policy, which is the action if no extension changes it. An
+        extension acts only if the policy's carry (the state kept from step to step) has an entry for it. `key` is one
+        key, or one for each stream [B].
         """
         policy = choice.policy
         states = dict(policy.carry.extensions) if isinstance(policy.carry, Acting) else {}
@@ -541,7 +542,10 @@ def extras_of(steps: Transition, name: str) -> PyTree:
 
 
 def require_new(name: str, own: Iterable[str], others: Mapping[str, Array]) -> None:
-    """Raise ConfigError where a metric of the extension `name` has the name of another metric."""
+    """Raise ConfigError where a metric of the extension `name` has the name of another metric.
+
+    `own` are the names of the extension's metrics, `others` are all other metrics.
+    """
     taken = next((one for one in own if one in others), None)
     if taken is not None:
         raise ConfigError(f"extensions.{name}: the metric {taken!r} exists already; give it another name")

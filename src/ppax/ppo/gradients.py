@@ -120,7 +120,10 @@ def chunk_sizes(sequences: int, seq_len: int, chunk_rows: int) -> Chunks:
 
 
 def _sum_over_devices(share: Gradient) -> Gradient:
-    """Return the gradient and the mean metrics, summed over all devices' shares by one all-reduce of one array."""
+    """Return the gradient and the mean metrics, summed over all devices by one all-reduce of one array.
+
+    `share` is this device's share of the sums.
+    """
     vector, metrics = share
     sums = sharding.total(jnp.concatenate([vector, metrics.means]))
     return Gradient(sums[: vector.shape[0]], dataclasses.replace(metrics, means=sums[vector.shape[0] :]))

@@ -249,7 +249,7 @@ def with_metrics(terms: PolicyTerms, distribution: Any) -> PolicyTerms:
 def ratio_extremes(log_ratio: Array, batch: Batch, weights: RowWeights) -> Table:
     """Return the metrics `ratio_max` and `ratio_min`: extremes of the rows' probability ratio.
 
-    Only rows that the policy learns from count. `log_ratio` [N] is the log of the ratio.
+    Only rows that the policy learns from count, as `weights` say. `log_ratio` [N] is the log of the ratio.
     """
     acting = batch.steps.valid if weights.acting is None else batch.steps.valid & (weights.acting > 0.0)
     ratio = jnp.exp(log_ratio)

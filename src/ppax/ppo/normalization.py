@@ -203,7 +203,10 @@ def _key(step: Any) -> str:
 
 
 def _indices(text: str, leaves: dict[str, Any]) -> tuple[str, slice]:
-    """Return the array and its entries that `text` names, as "4:7" or "state.4"; ConfigError if there are none."""
+    """Return the array among `leaves` and the entries of it that `text` names, such as "4:7" or "state.4".
+
+    Raises ConfigError if there are none.
+    """
     name, _, last = text.rpartition(".")
     found = re.fullmatch(r"(\d+)(?::(\d+))?", last)
     stats = leaves.get(name)
@@ -264,7 +267,8 @@ def is_stats(node: object) -> bool:
 def with_obs_stats(learner: LearnerState, steps: Transition, chosen: Normalization) -> LearnerState:
     """Return the learner with the valid observations of `steps` [M, L] merged into its statistics of observations.
 
-    A learner without such statistics, or with given ones, is returned as it is. Frozen statistics stay as they are.
+    A learner without such statistics, or with given ones, is returned as it is. Statistics that are frozen, as the
+    options `chosen` say, stay as they are.
     """
     if learner.obs_stats is None or chosen.mean is not None:
         return learner
@@ -328,7 +332,7 @@ def normalize_rewards(learner: LearnerState, rollout: Rollout, chosen: Normaliza
 
     Rewards are divided by the standard deviation of the discounted return, without centring, and clipped at +-10. If
     several devices collect rollouts, the statistics are of all these rollouts. Without statistics, learner and rewards
-    are unchanged. Given and frozen statistics stay as they are.
+    are unchanged. Statistics that are given or frozen, as the options `chosen` say, stay as they are.
     """
     steps = rollout.steps
     if learner.reward_stats is None:

@@ -190,7 +190,7 @@ def _stages(agent: PPO, env: VectorEnv, state: TrainState, seconds: float) -> It
 
 
 def _time(program: Callable[..., Any], seconds: float, *arguments: Any) -> tuple[float, Any]:
-    """Return the median seconds of a call, and its result.
+    """Return the median seconds of a call `program(*arguments)`, and its result.
 
     The median is over ten calls, or over as many as fit into `seconds`; the first call, which compiles, is not counted.
     """

@@ -200,7 +200,10 @@ def train(
 
 
 def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Array, total: Array) -> Trained:
-    """Return the result of `ppax.train` on one device, which trains in its share of the environments."""
+    """Return the result of `ppax.train` on one device, which trains in its share of the environments.
+
+    `total` is the number of iterations of the whole training, for schedules.
+    """
     jitted_iteration = jax.jit(renewed(iteration))  # so that `eval_shape` and the loop below trace it once
 
     def iterate(_: Array, carried: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:

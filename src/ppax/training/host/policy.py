@@ -131,7 +131,7 @@ def _distribution(parameters: tuple[Agent, LearnerState], inputs: PolicyInputs) 
 
 
 def noise_for(distribution: Distribution, num_steps: int, rng: np.random.Generator) -> PyTree:
-    """Return noise [T, ...] from which `action_from_noise` makes the actions of `num_steps` steps.
+    """Return noise [T, ...], drawn from `rng`, from which `action_from_noise` makes the actions of `num_steps` steps.
 
     Of `distribution` only shapes are read. Raises TypeError unless it is categorical, normal (also squashed), or a
     combination of such distributions.

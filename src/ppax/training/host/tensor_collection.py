@@ -114,8 +114,8 @@ class TensorCollection:
     ) -> HostRollout:
         """Return a rollout of `num_steps` steps of all environments, from `actor` on.
 
-        The call is that of `collect_on_host`; `value_of` has no effect. Raises EnvError for a fault of the simulator;
-        after any exception it is closed.
+        The arguments are those of `collect_on_host`; `value_of` has no effect. Raises EnvError for a fault of the
+        simulator; after any exception the simulator is closed.
         """
         host, rows = env.host, slice(0, self._streams)
         try:

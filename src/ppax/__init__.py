@@ -93,7 +93,10 @@ imitation.distillation.load_policy = _load  # a teacher is a part of an agent, a
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name or module of `_LAZY`."""
+    """Return a public name or module of ppax that is imported when it is first used.
+
+    Raises AttributeError, which says what to write instead if it is a name of another library.
+    """
     if f"{__name__}.{name}" in _LAZY:
         return import_module(f"{__name__}.{name}")
     for module, names in _LAZY.items():

@@ -240,7 +240,11 @@ class Groups:
         return parts
 
     def rollout(self, name: str, rollout: Rollout) -> Rollout:
-        """Return the group `name`'s part of a rollout of all groups."""
+        """Return the rollout of the group `name`, [T, E * A_g], from a rollout [T, B] of all groups.
+
+        E is the number of environments, and A_g that of the group's agents; B is the number of all agents in all
+        environments.
+        """
         last_value, reward_trace = self.apart(rollout.last_value)[name], self.apart(rollout.reward_trace, 1)[name]
         return Rollout(
             steps=self.steps(name, rollout.steps),

@@ -1,4 +1,4 @@
-"""Metrics of several agents in logs: of finished episodes, by the names of agents and groups, and over all of them."""
+"""Metrics of environments with several agents, under their names in logs: per agent, per group, and over all agents."""
 
 from __future__ import annotations
 
@@ -133,7 +133,10 @@ def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
 
 
 def _reduced_over(reduction: str, each: Array) -> Array:
-    """Return a metric of n agents or groups, [n], reduced to one number by `reduction`: max, min or otherwise mean."""
+    """Return the values `each` [n] of a metric, one per agent or group, reduced to one number by `reduction`.
+
+    The reduction is max or min; for any other name it is the mean.
+    """
     over: dict[str, Callable[[Array], Array]] = {"mean": jnp.mean, "max": jnp.max, "min": jnp.min}
     return over.get(reduction, jnp.mean)(each)
 
@@ -195,6 +198,9 @@ def require_distinct_names(sizes: Sizes, names: Sequence[str]) -> None:
 
 
 def _members(sizes: Sizes, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the names of the agents of each group, by group; `names` are those of all agents in their order."""
+    """Return the names of the agents of each group, by group.
+
+    `sizes` has name and number of agents of each group; `names` are the names of all agents in the groups' order.
+    """
     ends = [sum(size for _, size in sizes[: place + 1]) for place in range(len(sizes))]
     return {group: tuple(names[end - size : end]) for (group, size), end in zip(sizes, ends, strict=True)}

@@ -105,14 +105,17 @@ def may_round(network: Any) -> bool:
 
 
 def _longest(torso: Torso) -> int:
-    """Return the largest number of observation elements that one product reads, in a network without hidden layers."""
+    """Return the largest number of observation elements that one matrix product reads, if there are no hidden layers.
+
+    `torso` has the encoders and the memory of a network; a window memory reads the observations of several steps.
+    """
     cell = torso.memory.cell if isinstance(torso.memory, Stack) else torso.memory
     return _width(torso.readers) * (cell.steps if isinstance(cell, Window) else 1)
 
 
 @functools.lru_cache(maxsize=256)  # once for the members of a sweep: it traces
 def _width(torso: tuple[EntryReader, ...]) -> int:
-    """Return the number of inputs of a network whose encoders all pass elements on as they are (`Flat`)."""
+    """Return the number of inputs of a network whose encoders `torso` all pass elements on unchanged (`Flat`)."""
     return sum(reader.size() for reader in torso)
 
 

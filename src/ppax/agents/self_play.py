@@ -210,7 +210,8 @@ class SelfPlay:
     def check(self) -> None:
         """Raise ConfigError for fewer than two groups, several devices, or too few environments for the opponents.
 
-        Also raise it where options of a group's agent contradict each other.
+        It is also raised where options of a group's agent contradict each other, and where `pool.every` is a number of
+        steps ("50k steps"), which only run files can have.
         """
         self.agent.check()
         if isinstance(self.pool.every, str):
@@ -448,7 +449,7 @@ def _on_one_device(program: Program) -> Program:
 
 
 class Block(NamedTuple):
-    """Block of environments in which one group is played by past selves (snapshots of its learner)."""
+    """Environments in which one group is played by past selves (snapshots of its learner), and the rows of these."""
 
     name: str  # of the group
     envs: slice
@@ -459,8 +460,9 @@ class Block(NamedTuple):
 def past_self_blocks(num_envs: int, sizes: Sequence[tuple[str, int]], share: float, opponents: int) -> Iterator[Block]:
     """Yield each group's block: the environments in which the group is played by past selves.
 
-    The blocks of all groups are a `share` of the environments, the last ones. The length of a block is a multiple of
-    `opponents`, the number of past selves among which it is divided.
+    `sizes` has name and number of agents of each group. The blocks of all groups are a `share` of the `num_envs`
+    environments, the last ones. The length of a block is a multiple of `opponents`, the number of past selves among
+    which it is divided.
     """
     length = int(num_envs * share / len(sizes)) // opponents * opponents
     begin, agent = num_envs - len(sizes) * length, 0
@@ -471,7 +473,10 @@ def past_self_blocks(num_envs: int, sizes: Sequence[tuple[str, int]], share: flo
 
 
 def current_agents(blocks: Sequence[Block], num_envs: int, num_agents: int) -> np.ndarray:
-    """Return a mask [E, A] of the agents that are played by current learners, and not by past selves."""
+    """Return a mask [E, A] of the agents that are played by current learners, and not by past selves.
+
+    `blocks` are the environments in which each group is played by past selves. E is `num_envs`, A is `num_agents`.
+    """
     current = np.ones((num_envs, num_agents), bool)
     for block in blocks:
         current[block.envs, block.members] = False
@@ -481,9 +486,9 @@ def current_agents(blocks: Sequence[Block], num_envs: int, num_agents: int) -> n
 def margin_weights(blocks: Sequence[Block], num_envs: int, num_agents: int) -> np.ndarray:
     """Return weights [E, A] of a game's returns; the weighted sum is above 0 if the past self won, below 0 if it lost.
 
-    The past self wins if its group's mean return is higher than the mean return of the other agents. The weights are
-    those of the difference of the two means, multiplied by both numbers of agents: as whole numbers, they let equal
-    returns cancel exactly.
+    A past self plays for its group in the environments of the group's block in `blocks`, and wins if its group's mean
+    return is higher than the mean return of the other agents. The weights are those of the difference of the two means,
+    multiplied by both numbers of agents: as whole numbers, they let equal returns cancel exactly.
     """
     weights = np.zeros((num_envs, num_agents), np.float32)
     for block in blocks:
@@ -546,9 +551,9 @@ def win_probability(elo: Array, other: Array) -> Array:
 def gain(played: Array, won: Array, chance: Array, elo_step: Scalar) -> Array:
     """Return the Elo points gained in `played` games with total score `won`, if `chance` is the expected score of each.
 
-    Points are given for the mean score, as if of one game; `chance` is the win probability before all of them. The sum
-    of the games' gains would overshoot: with the usual 16 points the ratings of two players diverge from 43 games an
-    update on.
+    `chance` is the win probability before the games, and `elo_step` the Elo K-factor. The points are those of one game
+    with the mean score. The sum of the gains of all games would overshoot: with the usual 16 points the ratings of two
+    players diverge from 43 games an update on.
     """
     surprise = won / jnp.maximum(played, 1.0) - chance
     return jnp.where(played > 0.0, elo_step * surprise, 0.0)

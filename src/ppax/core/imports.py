@@ -45,7 +45,10 @@ _objects: dict[str, Any] = {}  # those that `load` has found, by path: unlike cl
 
 
 class Untrusted(ConfigError):
-    """Error of packages, paths and addresses that the user does not trust; `names` has them in the form for `trust`."""
+    """Error of a configuration that names packages, paths or addresses which the user does not trust.
+
+    `names` are these packages, paths and addresses, in the form that `trust` takes.
+    """
 
     def __init__(self, text: str, names: tuple[str, ...]):
         super().__init__(text)
@@ -123,10 +126,10 @@ def granted() -> tuple[list[str], list[str], list[str]]:
 
 
 def flags(names: Collection[str] | None = None) -> str:
-    """Return options `--trust NAME` to repeat on another command line, each with a space before it; "" for none.
+    """Return the options `--trust NAME` that another command line needs, each with a space before it; "" for none.
 
-    Without `names` they are for the names that this command line trusts. With `names` they are for those of `names`
-    that the settings file does not trust, and for the packages that this command line trusts.
+    Without `names` there is one for each name that this command line trusts. With `names` there is one for each package
+    that this command line trusts, and for each of `names` that the settings file does not trust.
     """
     own = _beside if names is None else {name for name in _beside if not is_place(name)}
     named = own | {*(names or ())} - _of_settings()
@@ -153,9 +156,9 @@ def places() -> set[str]:
 
 
 def holding() -> set[str]:
-    """Return the directories of the configuration files that are read, except those that contain the user's home.
+    """Return the directories of the configuration files that are read; paths inside of them need no trust.
 
-    A home directory has files of many origins, so that a file in it need not be trusted.
+    Directories that contain the user's home are left out: a home directory has files of many origins.
     """
     home = os.path.realpath(os.path.expanduser("~"))
     return {folder for folder in _holding if not lies_in(home, folder)}
@@ -230,7 +233,7 @@ def _of_settings() -> set[str]:
 
 
 def _wherever(name: str, path: Path) -> str:
-    """Return `name`, of the settings file `path`; ConfigError for a path that depends on the current directory."""
+    """Return `name`, which the settings file `path` trusts; ConfigError for a path that is not absolute."""
     if is_place(name) and not (REMOTE.match(name) or os.path.isabs(name)):
         raise ConfigError(f"{path}: trust = {name!r}: must be an absolute path, or one that begins with ~/")
     return name
@@ -275,7 +278,7 @@ def load_module(path: str, place: str) -> None:
 
 
 def load_trusted(place: str) -> None:
-    """Import every package that the user trusts and that is installed, as they may register environments.
+    """Import every installed package that the user trusts, because it may register environments.
 
     `place` begins the ConfigError where an import fails.
     """
@@ -286,7 +289,7 @@ def load_trusted(place: str) -> None:
 
 
 def require_trusted(paths: Mapping[str, str]) -> None:
-    """Raise Untrusted, with all packages that are not trusted at once, unless the packages of all `paths` are trusted.
+    """Raise Untrusted unless the user trusts the packages of all `paths`; the error lists every package not trusted.
 
     The values of `paths` are import paths, or environments' names with a module; the keys are their places in the
     configuration.
@@ -319,7 +322,7 @@ def names_module(name: object) -> bool:
 
 
 def registered(kind: str) -> dict[str, str]:
-    """Return the parts of this kind that installed packages have registered: import paths by short name.
+    """Return the parts that installed packages have registered for `kind`, such as "env": import paths by short name.
 
     No package is imported.
     """
@@ -372,7 +375,10 @@ def _is_importable(module: str) -> bool:
 
 
 def _module_of(path: str, place: str) -> str:
-    """Return the module in an import path or an environment's name; ConfigError where it names none."""
+    """Return the module in an import path or an environment's name, `path`; ConfigError where it names none.
+
+    `place` is the option that has this value, for the error.
+    """
     refuse_file(path, place)
     if not names_module(path):
         return _parsed(path, place)[0]
@@ -385,7 +391,10 @@ def _module_of(path: str, place: str) -> str:
 
 
 def _parsed(path: str, place: str) -> tuple[str, str]:
-    """Return (module, name) of an import path; ConfigError unless it is "package.module:Name"."""
+    """Return (module, name) of an import path; ConfigError unless it is "package.module:Name".
+
+    `place` is the option that has this value, for the error.
+    """
     refuse_file(path, place)
     module, _, name = path.rpartition(":")
     if not all(word.isidentifier() and not word.startswith("__") for word in (name, *module.split("."))):
@@ -497,9 +506,9 @@ class Outside(NamedTuple):
 
 
 def require_asked(found: Mapping[str, Outside]) -> None:
-    """Raise Untrusted, with all of them at once, for paths and addresses in a configuration that are not trusted.
+    """Raise Untrusted unless the user trusts all paths and addresses in `found`; the error lists those not trusted.
 
-    `found` are these paths and addresses, by their place in the configuration.
+    `found` has the paths and addresses that a configuration names, by their place in it.
     """
     lacking = {place: one for place, one in found.items() if not one.trusted}
     if not lacking:

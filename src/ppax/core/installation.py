@@ -1,4 +1,7 @@
-"""Installation: packages that ppax needs are there, in versions that work together, and no file hides one of them."""
+"""Checks of the installation: the packages that ppax needs exist, in versions that work together, and can be imported.
+
+A package cannot be imported if a file of the user has its name and hides it.
+"""
 
 from __future__ import annotations
 
@@ -68,9 +71,10 @@ def explained(error: BaseException) -> str:
 
 
 def _hiding(error: BaseException) -> str:
-    """Return the file beside the program that hides a package, or a module of Python itself, and let an import fail.
+    """Return the file in the program's folder that has the name of a package and so made an import fail; "" for none.
 
-    It is "" for none. Files that `error` has passed through, and modules that are loaded, show that they were imported.
+    It may also hide a module of Python itself. Candidates are the files in the traceback of `error`, loaded modules,
+    and the files that an import of a needed package would find.
     """
     folder = os.path.realpath(sys.path[0] if sys.path else "")  # of the program; "" is the current directory
     passed = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
@@ -85,7 +89,7 @@ def _hiding(error: BaseException) -> str:
 
 
 def _found(name: str) -> str:
-    """Return version and folder of an installed package."""
+    """Return a text with name, version and folder of an installed package."""
     try:
         about = metadata.distribution(name)
         return f"{name} {about.version} ({about.locate_file('')})"

@@ -257,7 +257,7 @@ def check_numbers(part: Any, path: str = "agent") -> None:
 
 
 def _numbers_in(value: Any) -> Iterator[Any]:
-    """Yield each number or choice in a value, an array, or nested lists and tuples; not None, and no tracers."""
+    """Yield each number or choice in a value, an array, or nested lists and tuples, except None and tracers."""
     value = value.tolist() if hasattr(value, "tolist") and not isinstance(value, jax.core.Tracer) else value
     if isinstance(value, list | tuple):
         for inner in value:
@@ -267,15 +267,19 @@ def _numbers_in(value: Any) -> Iterator[Any]:
 
 
 def free_tables(known: Iterable[Option]) -> tuple[str, ...]:
-    """Return the tables with free names among the options `known`, as prefixes of paths: "agent.network.arguments."."""
+    """Return the prefixes of paths under which any name is an option, such as "agent.network.arguments.".
+
+    They are the paths in `known` of tables whose keys the user chooses, each with a dot.
+    """
     return tuple(f"{option.path}." for option in known if option.kind is Table)
 
 
 def nearest(path: str, known: Collection[str]) -> str:
-    """Return the known option nearest to an unknown `path`: by meaning, else by last name, else by similar spelling.
+    """Return the known option nearest to an unknown `path`: by meaning, else by last component, else by spelling.
 
-    An option of the same last name counts if it lies under the same first table or in none; otherwise the nearest of
-    the options in the table of `path` is returned, if there are any.
+    The meaning is that of a name in another library. An option with the same last component counts if its first
+    component is the same, too, or if it has only one; otherwise the nearest of the options in the table of `path` is
+    returned, if there are any.
     """
     table, _, own = path.rpartition(".")
     row = unknown_names.meaning(own)
@@ -292,8 +296,8 @@ def nearest(path: str, known: Collection[str]) -> str:
 def meant(path: str, known: Collection[str], written: Callable[[str, str], str]) -> str:
     """Return the end of the error for an unknown option `path`: what to write instead.
 
-    `known` are the options that exist. `written(option, value)` is called for the text of an option with a value, which
-    is "" where any value may be meant.
+    `known` are the options that exist. `written(option, value)` returns the text with which the user sets an option to
+    a value; the value is "" where it is not known.
     """
     row, option = unknown_names.meaning(path.rpartition(".")[2]), nearest(path, known)
     if row and row.option.startswith("agent.extensions."):  # an option of a table that may not be there yet
@@ -306,7 +310,10 @@ def meant(path: str, known: Collection[str], written: Callable[[str, str], str])
 
 
 def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted path, value) of every value in the nested tables `config`; an empty table is a value, too."""
+    """Yield (dotted path, value) of every value in the nested tables `config`; an empty table is a value, too.
+
+    Each path begins with `prefix`.
+    """
     _require_shallow(prefix)
     for name, value in config.items():
         if prefix + name in LISTS:
@@ -334,7 +341,7 @@ def laid_over(values: Config, own: Config) -> Config:
 
 
 def numbered(value: Any) -> Any:
-    """Return a list of tables as one table with the keys "0", "1", ...; return any other value unchanged."""
+    """Return a list of tables as one table with the keys "0", "1", ..., for dotted paths; any other value unchanged."""
     if isinstance(value, list) and value and all(isinstance(table, dict) for table in value):
         return {str(place): table for place, table in enumerate(value)}
     return value

@@ -29,9 +29,9 @@ PATH, ADDRESS = "path", "address"
 
 
 class Table(dict[str, Any]):
-    """Table of a run file with free names, such as the arguments of a class: a hashable dict, lists in it are tuples.
+    """Table of a run file whose keys the user chooses, such as the arguments of a class: a dict that can be hashed.
 
-    A Table is the value of a static field, and must not be changed.
+    Lists in it are tuples. A Table is the value of a static field, and must not be changed.
     """
 
     def __init__(self, values: Mapping[str, Any] = MappingProxyType({})):
@@ -70,7 +70,7 @@ class Held:
 
 
 def number(doc: str = "", *, default: Any, anneal_to: str | None = None, **limits: float) -> Any:
-    """Return the declaration of a field that holds a number in an equation: a traced leaf of its part's pytree.
+    """Return the declaration of a field that holds a number of a formula: a traced leaf of its part's pytree.
 
     `jax.vmap` can sweep such a number, and a schedule can anneal it. `doc` is its description. `limits` are `low`,
     `high` (inclusive) and `above` (exclusive), which `options.py` checks. `anneal_to` names another field, with the
@@ -87,10 +87,10 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
     spelling of None in run files; with `paths` an import path may replace a choice; `words` is a dict of words that may
     be written for a number, such as {"all": 0}; `interval` is for a number of iterations, for which "50k steps" may
     stand; `bounds` is for [low, high], for which one number x may stand as [-x, x]; with `switch` a bool may stand for
-    the number; `outside`, PATH or ADDRESS, says
-    that the text names a file or a server, which a run file chooses only with the user's trust; `code` says that the
-    field holds a class, a function or an object, which run files name by its import path; `convert` is a function that
-    the constructor calls with the given value. A field of type `Table` is a table of run files with free names.
+    the number; `outside`, PATH or ADDRESS, says that the text names a file or a server, which a run file chooses only
+    with the user's trust; `code` says that the field holds a class, a function or an object, which run files name by
+    its import path; `convert` is a function that the constructor calls with the given value. A field of type `Table` is
+    a table of run files whose keys the user chooses.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 
@@ -132,7 +132,10 @@ def slot_chain(name: str, doc: str, *, default: tuple[Any, ...] = ()) -> Any:
 
 
 def name_of(one: Any) -> str:
-    """Return the name of a part in a `slot_chain`: its field `name`, or if that is empty, its class as "kl_control"."""
+    """Return the name of a part in a `slot_chain`: its field `name`, or if that is empty, its class's name.
+
+    The name of the class KLControl becomes "kl_control".
+    """
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(one).__name__)
     return one.name or words.lower()
 
@@ -253,7 +256,7 @@ def _remedy(cls: type, name: str) -> str:
 
 
 def public_home(kind: type) -> str:
-    """Return the module from which users import a class: `ppax.losses` for one that stands in ppax/ppo/losses.py."""
+    """Return the module from which users import a class: `ppax.losses` for a class defined in ppax/ppo/losses.py."""
     outer, _, inner = kind.__module__.rpartition(".")
     homes = (f"ppax.{inner}", f"ppax.{outer.rpartition('.')[2]}", outer)
     found = (home for home in homes if getattr(sys.modules.get(home), kind.__name__, None) is kind)

@@ -1,4 +1,4 @@
-"""Protocols with the shapes of arrays: agents, their parts, environments, backends, and what a run calls at log rows.
+"""Protocols with the shapes of arrays: agents, their parts, environments, backends, loggers, callbacks and searches.
 
 Axes as in `types.py`: T steps of a rollout, B streams (a stream is one agent in one environment), M sequences of L
 steps, N = M * L flat rows.
@@ -223,7 +223,7 @@ class MadeForSpaces(Protocol):
     def for_spaces(self, env: Any, **options: Any) -> Any:
         """Return an instance made for `env.observation_space` and `env.action_space`.
 
-        Classes have this as a class method. `options` are the instance's.
+        Classes have this as a class method. `options` are further settings of the instance.
         """
 
 
@@ -404,10 +404,9 @@ class Environment(Protocol):
 
 
 class Backend(Protocol):
-    """Protocol of backends: all that differs between kinds of environments, in compiled programs and on the host.
+    """Protocol of backends: one interface for what differs between compiled environments and environments on the host.
 
-    There is one class for each kind of environment, compiled or on the host (training/backends.py). An instance serves
-    one environment.
+    There is one class for each of the two kinds (training/backends.py). An instance serves one environment.
     """
 
     @property
@@ -416,7 +415,7 @@ class Backend(Protocol):
 
     @property
     def repeatable(self) -> bool:
-        """Whether the same rollout can be collected again from its actor state and key, as JAX environments can."""
+        """Whether a rollout can be collected again from its actor state and key; True for environments in JAX."""
 
     @property
     def copyable(self) -> bool:
@@ -431,7 +430,7 @@ class Backend(Protocol):
 
     @property
     def source(self) -> Callable[..., Any] | None:
-        """The user's one function that makes each host environment; None where there is none."""
+        """The user's one function that makes every host environment; None if there is no such function."""
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> Training:
         """Return the training of `agent` from `state`, compiled ahead of time.
@@ -447,7 +446,7 @@ class Backend(Protocol):
 
     @property
     def endless(self) -> bool:
-        """Whether it is certain that no episode ever ends by itself, as the program of a compiled step may show."""
+        """Whether the program of a step shows that episodes never end by themselves; False on the host."""
 
     def episodes(
         self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool
@@ -475,7 +474,7 @@ class Backend(Protocol):
     def copies(self, num_envs: int) -> contextlib.AbstractContextManager[Any]:
         """Return a context whose value is `num_envs` environments of the same kind as this backend's.
 
-        They are closed with the context.
+        The environments are closed when the context ends.
         """
 
     def clock(self, program: Any) -> Any:
@@ -598,7 +597,7 @@ class FileLogger(Logger, Protocol):
     """Protocol of loggers that a run file can name: they log rows, and store files of the run."""
 
     def store(self, artifact: Artifact) -> None:
-        """Store the files of an artifact, of a kind that `stores` of the logger's settings names.
+        """Store the files of an artifact, whose kind is one of those in `LoggerPart.stores`.
 
         If this raises an exception, the logger gets nothing more, and the run goes on with a warning.
         """
@@ -614,7 +613,10 @@ class Artifact(NamedTuple):
 
 @runtime_checkable
 class StopCondition(Protocol):
-    """Protocol of conditions that end a run. Their state is passed in and returned, so that many runs can share one."""
+    """Protocol of conditions that end a run. One condition can serve many runs, because it holds no state of a run.
+
+    The state is passed to `update`, which returns the next one.
+    """
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -129,9 +129,10 @@ class ForwardPass(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Result of an agent's update: the new learner, metrics, and what changes for the streams.
+    """Result of an agent's update: the new learner, metrics, and changes in the streams.
 
-    A stream is one agent in one environment; in self-play its player may change.
+    A stream is one agent in one environment. In self-play, current learners or past selves play in it, and a past self
+    may be replaced; extensions have a state in each stream.
     """
 
     learner: PyTree
@@ -265,7 +266,10 @@ class EnvReset(NamedTuple):
 
 
 class EnvStep(NamedTuple):
-    """Result of one step of one environment, without autoreset. With agents, reward and flags are [A]."""
+    """Result of one step of one environment, without autoreset.
+
+    With an agent axis, rewards, flags and metrics are [A].
+    """
 
     state: PyTree
     obs: PyTree

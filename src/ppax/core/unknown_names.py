@@ -118,9 +118,9 @@ def own_name(name: str) -> str:
 
 @functools.cache
 def _by_name() -> dict[str, SettingNames]:
-    """Return the rows of TABLE by name: each row by its names in other libraries and by that in ppax.
+    """Return the rows of TABLE by name: a row by its names in other libraries, and by its option's last name in ppax.
 
-    A name that two rows have stands for the row that has it in another library, or else for the first one.
+    If a name is in several rows, it stands for the first row that has it in another library, or else for the first one.
     """
     elsewhere = [(name, row) for row in TABLE for name in row.elsewhere]
     rows: dict[str, SettingNames] = {}

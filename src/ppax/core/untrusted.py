@@ -1,7 +1,8 @@
 """Reading of files that somebody else may have written: up to a limit of size, parsed as data, and never executed.
 
 Every function raises ValueError, with one sentence, for content of another form than expected, and OSError for what is
-no regular file or larger than its limit. Code that builds objects from the content catches MALFORMED.
+no regular file or larger than its limit. Code that builds objects from the content catches the exceptions in MALFORMED,
+which unexpected content may cause.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def from_yaml(text: str) -> Any:
 
 
 def _yaml_node(events: Iterator[Any], event: Any) -> Any:
-    """Return the value whose first event is `event`; the others are taken from `events`."""
+    """Return the value that begins with the YAML event `event`; the events after it are taken from `events`."""
     line = f"line {event.start_mark.line + 1}"
     kind = type(event).__name__
     if event.anchor is not None:  # that of an alias, too

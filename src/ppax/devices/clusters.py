@@ -22,8 +22,8 @@ _begun_here = False
 def connected(address: str = AUTO) -> Iterator[Any]:
     """Yield the module `ray` while this process is connected to the Ray cluster at `address`.
 
-    A connection that exists already is used and left as it is; one made here ends with the last of its users. Raises
-    ConfigError where Ray is not installed or does not answer.
+    A connection that exists already is used, and stays open afterwards; one made here is closed when the last of these
+    contexts ends. Raises ConfigError where Ray is not installed or does not answer.
     """
     global _users, _begun_here
     ray = _imported()

@@ -117,7 +117,7 @@ def available_bytes() -> int | None:
 def _free_bytes() -> int | None:
     """Return available main memory plus free swap, in bytes.
 
-    Where it is not Linux: all of main memory, or None if that is unknown.
+    On systems other than Linux it is all of main memory, or None if that is unknown.
     """
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

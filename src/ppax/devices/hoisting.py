@@ -64,7 +64,7 @@ def hoisted(step: Step, inputs: Array, state: PyTree, most: int) -> Loop:
 
 
 def _divided(jaxpr: Any, of_input: Any) -> Division:
-    """Return the operations of a loop's body, divided by whether they can be done before the loop.
+    """Return the operations of a loop's body `jaxpr`, divided by whether they can be done before the loop.
 
     `of_input` is the variable of the body's input.
     """

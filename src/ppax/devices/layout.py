@@ -25,7 +25,10 @@ Tree = TypeVar("Tree")
 
 
 def only_if(condition: Array, change: Callable[[], Tree], before: Tree) -> Tree:
-    """Return `change()` if `condition` [] holds, else `before`; both are trees of equal shapes."""
+    """Return `change()` if `condition` [] holds, else `before`; both are trees of equal shapes.
+
+    On platforms whose rules have `branches` this is `jax.lax.cond`; on others, `change()` is computed in any case.
+    """
     if rules().branches:
         return jax.lax.cond(condition, change, lambda: before)
     return jax.tree.map(partial(jnp.where, condition), change(), before)
@@ -80,7 +83,7 @@ class Program:
         """Return the number of devices over which environments and minibatches are sharded.
 
         `minibatch` is the number of sequences of a minibatch, and `seq_len` that of steps of a sequence. Raises
-        ConfigError if `devices` is more than available, or does not divide both numbers.
+        ConfigError if `devices` is more than available, or does not divide `num_envs` and `minibatch`.
         """
         devices = sharding.available() if self.devices == ALL else self.devices
         if jax.process_count() > 1:
@@ -131,9 +134,10 @@ class Program:
     def rows(self, seq_len: int, compute_dtype: str, obs: PyTree = (), network: Any = None) -> int:
         """Return the number of rows of a minibatch whose gradient is computed at once (gradient accumulation).
 
-        On a CPU, as many as fit its cache; on an accelerator, all rows up to millions. Fewer if `obs` [M, L, ...] has
-        large images. With sequences the number depends on whether the memory of `network` computes matrix products for
-        all steps at once (its attribute `steps_at_once`; if missing, False). The platform's rules are in
+        This is the option `chunk_rows`; by default, on a CPU as many rows as fit its cache, on an accelerator all rows
+        up to millions, and fewer if `obs` [M, L, ...] has large images. With sequences of more than one step
+        (`seq_len`) the default also depends on `compute_dtype`, and on whether the memory of `network` computes matrix
+        products for all steps at once (its attribute `steps_at_once`; if missing, False). The platform's rules are in
         devices/platforms.py.
         """
         if self.chunk_rows is not None:

@@ -178,7 +178,10 @@ def place_on_devices(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> 
 
 
 def shapes_of(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
-    """Return shapes, dtypes and shardings of what `place_on_devices` returns; `tree` may itself be shapes."""
+    """Return shapes, dtypes and shardings of what `place_on_devices` returns for the same arguments.
+
+    `tree` may have shapes in place of arrays.
+    """
     places = shardings(specs, devices, axis) if devices > 1 else specs
 
     def one(place: Any, part: Any) -> Any:
@@ -196,7 +199,7 @@ def shardings(specs: Any, devices: int, axis: str = AXIS) -> Any:
 
 
 def _mesh(devices: int, axis: str) -> Mesh:
-    """Return a mesh with one axis of this process's first devices, or of those of all processes of the run."""
+    """Return a mesh with one axis, over the first `devices` devices of this process, or of all processes of the run."""
     return Mesh(_devices()[:devices], (axis,))
 
 

@@ -16,7 +16,7 @@ import jax
 
 
 def renewed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a copy of `function` that JAX has not traced yet, for `jax.jit` and its kin."""
+    """Return a copy of `function` that JAX has not traced yet, so that `jax.jit` and `jax.eval_shape` trace it anew."""
 
     @functools.wraps(function)
     def copy(*arguments: Any, **options: Any) -> Any:

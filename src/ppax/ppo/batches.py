@@ -115,7 +115,10 @@ def row_weights(rollout: RowMasks, minibatch: RowMasks, importance: Array | None
 
 
 def _proportion(rows: RowMasks) -> Array:
-    """Return the ratio [] of two numbers of rows: valid rows divided by rows with an allowed action."""
+    """Return the number of valid rows divided by the number of rows with an allowed action, [].
+
+    A mean over valid rows becomes a mean over rows with an allowed action if their weights are multiplied by this.
+    """
     valid, acting = (x.sum(dtype=jnp.float32) for x in (rows.valid, rows.acting))
     return valid / jnp.maximum(acting, 1.0)
 

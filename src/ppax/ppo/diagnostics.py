@@ -64,7 +64,7 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
 
 
 def ends_of_episodes(steps: Transition) -> Table:
-    """Return the metrics `terminations` and `truncations`: the numbers of steps of [M, L] that ended an episode so.
+    """Return the metrics `terminations` and `truncations`: counts of the steps [M, L] that ended episodes.
 
     A step with both flags is counted as a termination only.
     """

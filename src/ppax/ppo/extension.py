@@ -327,7 +327,7 @@ class Chain:
     """All extensions of an agent, in order; a method named as a hook calls that hook of each extension, one by one."""
 
     def __init__(self, extensions: Sequence[Extension]):
-        """Keep the extensions by name; raise ConfigError if two have the same name, or if a name is no identifier."""
+        """Keep `extensions` by name; raise ConfigError if two have the same name, or if a name is no identifier."""
         self.by_name = {name_of(extension): extension for extension in extensions}
         odd = next((name for name in self.by_name if not name.isidentifier()), None)
         if odd is not None:
@@ -369,8 +369,9 @@ class Chain:
     def act(self, agent: Any, choice: Choice, key: Key) -> Decision:
         """Return the decision for every stream (one agent in one environment), with the action that extensions change.
 
-        If no extension changes it, the action is a sample of the policy. An extension acts only if the policy's carry
-        (the state kept from step to step) has an entry for it. `key` is one key, or one for each stream [B].
+        `choice` has the policy's outputs and a sample of the policy, which is the action if no extension changes it. An
+        extension acts only if the policy's carry (the state kept from step to step) has an entry for it. `key` is one
+        key, or one for each stream [B].
         """
         policy = choice.policy
         states = dict(policy.carry.extensions) if isinstance(policy.carry, Acting) else {}
@@ -386,7 +387,7 @@ class Chain:
         return decision_of(policy, choice.action)
 
     def trained(self, learner: LearnerState) -> Params:
-        """Return the parameters that gradient steps train: those of the network and of extensions that have some.
+        """Return the parameters that gradient steps train: those of the network, and of extensions that have some.
 
         The extensions' parameters are one more entry, named TRAINED, in the dict of the network's parameters. Raises
         ConfigError if extensions have parameters, but the network's are no dict or have an entry of this name already.
@@ -541,7 +542,10 @@ def extras_of(steps: Transition, name: str) -> PyTree:
 
 
 def require_new(name: str, own: Iterable[str], others: Mapping[str, Array]) -> None:
-    """Raise ConfigError where a metric of the extension `name` has the name of another metric."""
+    """Raise ConfigError where a metric of the extension `name` has the name of another metric.
+
+    `own` are the names of the extension's metrics, `others` are all other metrics.
+    """
     taken = next((one for one in own if one in others), None)
     if taken is not None:
         raise ConfigError(f"extensions.{name}: the metric {taken!r} exists already; give it another name")

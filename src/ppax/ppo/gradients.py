@@ -36,10 +36,10 @@ def mean_gradient(
     """Return the gradient of `loss(params, data, valid)`, accumulated over chunks of about `chunk_rows` rows.
 
     Leaves of `data` are [M, ...], `valid` is [M, L]. Gradient accumulation: memory holds the activations of one chunk
-    only, and on a CPU those of some hundred rows are still in the cache in the backward pass, which is much faster
-    (benchmarks/NOTES.md). The result equals the gradient without chunks up to rounding: a loss and its metrics are
-    means over the valid rows (or declared extremes), and each chunk has its number of valid rows as its weight. A chunk
-    holds one or more whole sequences; the last chunk is padded with invalid rows.
+    only, and on a CPU the activations of some hundred rows are still in the cache in the backward pass, which is much
+    faster (benchmarks/NOTES.md). The result equals the gradient without chunks up to rounding: the loss and its metrics
+    are means over the valid rows, so each chunk is weighted by its number of valid rows; metrics may also be declared
+    as maxima or minima. A chunk holds one or more whole sequences; the last chunk is padded with invalid rows.
     """
     all_rows = jnp.maximum(valid.sum(dtype=jnp.float32), 1.0)
     data, valid = sharding.own((data, valid))
@@ -120,7 +120,10 @@ def chunk_sizes(sequences: int, seq_len: int, chunk_rows: int) -> Chunks:
 
 
 def _sum_over_devices(share: Gradient) -> Gradient:
-    """Return the gradient and the mean metrics, summed over all devices' shares by one all-reduce of one array."""
+    """Return the gradient and the mean metrics, summed over all devices by one all-reduce of one array.
+
+    `share` is this device's share of the sums.
+    """
     vector, metrics = share
     sums = sharding.total(jnp.concatenate([vector, metrics.means]))
     return Gradient(sums[: vector.shape[0]], dataclasses.replace(metrics, means=sums[vector.shape[0] :]))

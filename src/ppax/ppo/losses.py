@@ -186,10 +186,12 @@ def k3(log_ratio: Array) -> Array:
 
 
 class RowWeights(NamedTuple):
-    """Weights of rows in a minibatch's means over its valid rows; None: 1 for every row.
+    """Weights of a minibatch's N rows in means over its valid rows; None where each row has the weight 1.
 
-    `policy` and `acting` are 0 in rows without an allowed action and scaled up elsewhere: a mean over valid rows then
-    equals the mean over rows with an allowed action, also when gradients are accumulated over chunks.
+    `policy` is for policy and entropy terms, `value` for value and further terms, `acting` for diagnostics of the
+    policy, without importance weights. `policy` and `acting` are 0 in rows without an allowed action and scaled up
+    elsewhere: a mean over valid rows then equals the mean over rows with an allowed action, also when gradients are
+    accumulated over chunks.
     """
 
     policy: Array | None  # [N] of the policy and entropy terms, importance weights included
@@ -247,7 +249,7 @@ def with_metrics(terms: PolicyTerms, distribution: Any) -> PolicyTerms:
 def ratio_extremes(log_ratio: Array, batch: Batch, weights: RowWeights) -> Table:
     """Return the metrics `ratio_max` and `ratio_min`: extremes of the rows' probability ratio.
 
-    Only rows that the policy learns from count. `log_ratio` [N] is the log of the ratio.
+    Only rows that the policy learns from count, as `weights` say. `log_ratio` [N] is the log of the ratio.
     """
     acting = batch.steps.valid if weights.acting is None else batch.steps.valid & (weights.acting > 0.0)
     ratio = jnp.exp(log_ratio)

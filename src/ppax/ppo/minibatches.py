@@ -67,10 +67,10 @@ class Shuffle:
 
 @part
 class ShuffleRows:
-    """Shuffled minibatches of a number of rows; a row is one step of one stream (an agent in an environment).
+    """Shuffled minibatches of a fixed number of rows; a row is one step of one stream (an agent in an environment).
 
-    Unlike with `Shuffle`, the size of a minibatch is given, and stays the same when `num_envs` or `num_steps` change;
-    the number of minibatches follows from the size.
+    Unlike with `Shuffle`, the size of a minibatch is an option, and stays the same when `num_envs` or `num_steps`
+    change; the number of minibatches follows from the size.
     """
 
     rows: int = static("rows in a minibatch; must divide the rows of a rollout", default=256, low=1)
@@ -191,8 +191,8 @@ class Prioritised:
     def size(self, sequences: int, length: int = 1) -> int:
         """Return the number of sequences in each prioritised minibatch of a rollout of `sequences`.
 
-        Raises ConfigError if there are too few sequences, if they cannot be divided, or if `weights` do not suit
-        `replacement`.
+        Raises ConfigError if the rollout has too few sequences, if `num_minibatches` does not divide their number, or
+        if the option `weights` does not suit `replacement`.
         """
         if self.replacement and self.weights == "inclusion":
             raise ConfigError(
@@ -259,9 +259,9 @@ class Prioritised:
         return priority / priority.sum()
 
     def _weights(self, chance: Array) -> Array:
-        """Return the importance weights (S P)^-beta, [S], of sequences with the probabilities P, `chance` [S].
+        """Return importance weights (S P)^-beta, [S], of S sequences; `chance` [S] are their probabilities P.
 
-        The weight is 0 where P is 0: such a sequence is drawn only if no other is left.
+        The weight is 0 where P is 0: such a sequence is drawn only if no other sequence is left to draw.
         """
         return jnp.where(chance > 0.0, (chance.shape[0] * chance) ** -self.beta, 0.0)
 

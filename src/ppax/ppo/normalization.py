@@ -79,7 +79,7 @@ class NoStats(NamedTuple):
 
 
 class PartStats(NamedTuple):
-    """Statistics of an array of observations of which some entries are not normalised."""
+    """Statistics of one array of observations, of which only some entries are normalised."""
 
     stats: RunningStats
     kept: Array  # bool, of the shape of one sample; False: the entry stays as it is
@@ -87,9 +87,10 @@ class PartStats(NamedTuple):
 
 @part
 class Normalization:
-    """Options of `normalize_obs` and `normalize_reward`: entries left out, when statistics stop, given statistics.
+    """Options of normalisation: entries of observations left out, given statistics, and when running statistics stop.
 
-    All of it is in the statistics of the learner: acting, export, resume and fine-tuning read it there.
+    They apply where `normalize_obs` or `normalize_reward` is on. The learner's statistics have the means, standard
+    deviations and entries left out, so that acting, export, resume and fine-tuning read them there.
     """
 
     skip: tuple[str, ...] = static(
@@ -138,9 +139,9 @@ class Normalization:
 
     @classmethod
     def from_npz(cls, path: Any, **options: Any) -> Normalization:
-        """Return the part with `mean` and `std` from a file of NumPy with arrays of these names; ConfigError without.
+        """Return Normalization with `mean` and `std` read from a NumPy file (.npz) that has arrays of these names.
 
-        `options` are the other fields.
+        `options` are the values of the other fields. Raises ConfigError if the file lacks one of the two arrays.
         """
         with np.load(path, allow_pickle=False) as file:
             if missing := [name for name in ("mean", "std") if name not in file]:
@@ -160,7 +161,10 @@ def pair_of(value: Any) -> FloatPair:
 
 
 def _given_stats(chosen: Normalization, space: spaces.Space) -> RunningStats:
-    """Return the statistics that `mean` and `std` say, of no samples; ConfigError unless `space` is such a vector."""
+    """Return the constant statistics given by `chosen.mean` and `chosen.std`, with a count of 0 samples.
+
+    Raises ConfigError unless observations of `space` are vectors of as many entries.
+    """
     mean, std = np.asarray(chosen.mean, np.float64), np.asarray(chosen.std, np.float64)
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise ConfigError(f"normalization.mean: observations are of {space}; given statistics are of a vector")
@@ -186,6 +190,40 @@ def obs_stats_of(space: spaces.Space, chosen: Normalization) -> PyTree:
     return jax.tree.unflatten(structure, [_without(x, left[name]) for name, x in zip(names, leaves, strict=True)])
 
 
+<<<<<<< HEAD
+=======
+def _with_paths(stats: PyTree) -> list[tuple[Any, Any]]:
+    return jax.tree_util.tree_flatten_with_path(stats, is_leaf=is_stats)[0]  # type: ignore[no-any-return]
+
+
+def _key(step: Any) -> str:
+    return str(step.key if hasattr(step, "key") else step.idx)
+
+
+def _indices(text: str, leaves: dict[str, Any]) -> tuple[str, slice]:
+    """Return the array among `leaves` and the entries of it that `text` names, such as "4:7" or "state.4".
+
+    Raises ConfigError if there are none.
+    """
+    name, _, last = text.rpartition(".")
+    found = re.fullmatch(r"(\d+)(?::(\d+))?", last)
+    stats = leaves.get(name)
+    if found is None or stats is None:
+        known = [one for one in leaves if one] or ["0"]
+        nearest = difflib.get_close_matches(text, known, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"normalization.skip: no entry {text!r} in the observations; nearest: {nearest!r}")
+    shape: tuple[int, ...] = () if isinstance(stats, NoStats) else stats.mean.high.shape
+    if len(shape) != 1:
+        raise ConfigError(f"normalization.skip = {text!r}: it is no vector; leave it out as a whole, {name!r}")
+    begin = int(found[1])
+    end = begin + 1 if found[2] is None else int(found[2])
+    if not begin < end <= shape[0]:
+        last_one = f"{name}.{shape[0] - 1}" if name else str(shape[0] - 1)
+        raise ConfigError(f"normalization.skip = {text!r}: there are {shape[0]} entries; nearest valid: {last_one!r}")
+    return name, slice(begin, end)
+
+
+>>>>>>> y3
 def _without(stats: Any, left: list[slice]) -> Any:
     """Return the statistics of one array of which the entries `left` are not normalised."""
     if not left or isinstance(stats, NoStats):
@@ -228,7 +266,8 @@ def is_stats(node: object) -> bool:
 def with_obs_stats(learner: LearnerState, steps: Transition, chosen: Normalization) -> LearnerState:
     """Return the learner with the valid observations of `steps` [M, L] merged into its statistics of observations.
 
-    A learner without such statistics, or with given ones, is returned as it is. Frozen statistics stay as they are.
+    A learner without such statistics, or with given ones, is returned as it is. Statistics that are frozen, as the
+    options `chosen` say, stay as they are.
     """
     if learner.obs_stats is None or chosen.mean is not None:
         return learner
@@ -237,14 +276,18 @@ def with_obs_stats(learner: LearnerState, steps: Transition, chosen: Normalizati
 
 
 def before_freeze(stats: RunningStats, valid: Array, freeze: int | None) -> Array:
-    """Return `valid` if `stats` have fewer than `freeze` samples, else False everywhere; None: `valid`."""
+    """Return the mask `valid` if `stats` have fewer than `freeze` samples, and otherwise False everywhere.
+
+    Rows that the mask leaves out do not change the statistics. With `freeze` None it is always `valid`.
+    """
     return valid if freeze is None else valid & (counter.to_float(stats.count) < freeze)
 
 
 def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array, freeze: int | None = None) -> PyTree:
     """Return the statistics after further observations: those of `obs` [..., *shape] where `valid` [...].
 
-    `stats` has the structure of an observation; those with `freeze` samples stay as they are.
+    `stats` has the structure of an observation. Statistics that have `freeze` samples or more stay as they are; with
+    `freeze` None all are updated.
     """
 
     def one(s: Any, x: Array) -> Any:
@@ -286,9 +329,9 @@ class Rewarded(NamedTuple):
 def normalize_rewards(learner: LearnerState, rollout: Rollout, chosen: Normalization = USUAL) -> Rewarded:
     """Return the learner with its reward statistics updated by a rollout, and the rollout's rewards [T, B], scaled.
 
-    Rewards are divided by the standard deviation of the discounted return, without centring, and clipped at +-10. On
-    several devices, the statistics are those of all. Without statistics, learner and rewards are unchanged. Given and
-    frozen statistics stay as they are.
+    Rewards are divided by the standard deviation of the discounted return, without centring, and clipped at +-10. If
+    several devices collect rollouts, the statistics are of all these rollouts. Without statistics, learner and rewards
+    are unchanged. Statistics that are given or frozen, as the options `chosen` say, stay as they are.
     """
     steps = rollout.steps
     if learner.reward_stats is None:

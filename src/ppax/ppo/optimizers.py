@@ -393,7 +393,10 @@ def _options_of(factory: Factory, name: str) -> dict[str, inspect.Parameter]:
 
 
 def _trace_update(factory: Factory, traced: tuple[str, ...]) -> None:
-    """Trace one update with tracers for the learning rate and the options `traced`; raise what the factory raises."""
+    """Check that JAX can trace one update of an optimiser made by `factory`: raise what the factory raises.
+
+    The learning rate and the options named in `traced` are tracers.
+    """
     params = {str(i): jax.ShapeDtypeStruct(shape, jnp.float32) for i, shape in enumerate(SHAPES)}
 
     def update(rate: Any, numbers: Any, params: Any) -> Any:
@@ -405,7 +408,7 @@ def _trace_update(factory: Factory, traced: tuple[str, ...]) -> None:
 
 
 def _untraced(factory: Factory, floats: dict[str, float], name: str) -> set[str]:
-    """Return those of the options `floats` that must be known when a program is compiled, because tracing them fails.
+    """Return those of the options `floats` that JAX cannot trace, which must be known when a program is compiled.
 
     Raises ConfigError where no update can be traced. `name` is the factory's in messages.
     """
@@ -425,9 +428,10 @@ def _untraced(factory: Factory, floats: dict[str, float], name: str) -> set[str]
 
 
 def _field(given: inspect.Parameter, untraced: bool, doc: str) -> tuple[Any, Any]:
-    """Return type and dataclass field of a factory's option, by its default and annotation.
+    """Return type and dataclass field for the option of an optax factory that is its parameter `given`.
 
-    `untraced` options become static fields; `doc` describes the option.
+    They follow from the parameter's default and annotation. If `untraced`, a number becomes a static field, because JAX
+    cannot trace it; `doc` is the description of the option.
     """
     default, empty = given.default, inspect.Parameter.empty
     kinds = _kinds(given.annotation)

@@ -226,7 +226,10 @@ class PPO:
         vector, to_params = ravel_pytree(trained)
 
         def minibatch_loss(agent: PPO, trained: Params, chunk: Chunk, valid: Array) -> LossOutput:
-            """Return the loss of a chunk's sequences, a mean over their rows where `valid` [m, L], and its metrics."""
+            """Return the loss of a chunk's sequences, a mean over their rows where `valid` [m, L], and its metrics.
+
+            `trained` are the parameters that the gradient is taken with respect to.
+            """
             sequences = dataclasses.replace(jax.tree.map(lambda x: x[chunk.index], batch.steps), valid=valid)
             current = learner._replace(params=trained)  # with parameters of extensions, which the network does not read
             outputs = forward_sequences(agent, current, sequences)  # of the network: distribution, value and others

@@ -26,7 +26,7 @@ State = TypeVar("State", bound=Any)
 
 
 class RecomputeInputs(NamedTuple):
-    """Rewards and end values of sequences, from which targets are recomputed, together with the sequences' steps."""
+    """Rewards of sequences and V after each sequence: what recomputing targets needs besides the sequences' steps."""
 
     reward: Array  # [M, L] that is learned from
     end_value: Array  # [M] stored V of the observation after each sequence
@@ -92,7 +92,7 @@ class Recompute:
     def inputs(
         self, batch: Batch, steps: Transition, reward: Array, next_value: Array, length: int
     ) -> tuple[Batch, RecomputeInputs | None]:
-        """Return the batch of sequences [M, L] and the further inputs of a recomputation; here `batch` and None.
+        """Return the batch of sequences [M, L] and what else a recomputation of targets needs; here `batch` and None.
 
         `steps`, `reward` and `next_value` (V of the observation after each step), [T, B], are those of the whole
         rollout, from which `batch` was cut into sequences of `length` steps.
@@ -140,7 +140,7 @@ class Epoch(Recompute):
     def inputs(
         self, batch: Batch, steps: Transition, reward: Array, next_value: Array, length: int
     ) -> tuple[Batch, RecomputeInputs | None]:
-        """Return the batch with the observations that a recomputation needs, and its sequences' rewards and end values.
+        """Return the batch with the observations that a recomputation needs, and the rewards and V after each sequence.
 
         `steps`, `reward` and `next_value` (V of the observation after each step) are [T, B], and are cut into sequences
         of `length` steps. Invalid rows of `batch` are 0; here the final observations of truncated episodes are put

@@ -212,10 +212,10 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = 
 
 
 def _replace_in_chain(agent: Any, field: str, path: str, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of an agent with `change` applied to a number in its field `field`, which holds several parts.
+    """Return a copy of an agent with `change` applied to a number of one of the parts in its field `field`.
 
-    Parts are frozen dataclasses in order, such as `extensions`; `path` is the name of one and of its number, as
-    "rnd.coef".
+    Such a field is `extensions`, a tuple of parts (frozen dataclasses). `path` is the part's name and the number's, as
+    "rnd.coef". Raises ConfigError if there is no such number.
     """
     name, _, rest = path.partition(".")
     parts = getattr(agent, field)
@@ -231,9 +231,9 @@ def _replace_in_chain(agent: Any, field: str, path: str, change: Callable[[Any],
 
 
 def _entries(tree: Any) -> dict[str, Any]:
-    """Return the numbers and parts in a part, or the entries of a mapping, by name; {} for anything else.
+    """Return what dotted paths can lead to in `tree`, by name: a part's numbers and parts, or the entries of a mapping.
 
-    A part is a frozen dataclass; its static fields are left out.
+    A part is a frozen dataclass; its static fields are left out. The result is {} for any other object.
     """
     if isinstance(tree, Mapping):
         return dict(tree)

@@ -58,7 +58,7 @@ def require_arguments(agent: Agent, env: Env) -> None:
 
 
 def require_fit(agent: Agent, env: Env) -> None:
-    """Raise ConfigError unless agents, groups of agents and number of environments of `env` are as `agent` requires."""
+    """Raise ConfigError unless `env` has the agents, groups and number of environments that `agent` requires."""
     where, kind, (num_agents, sizes, num_envs) = env.name or "the environment", type(agent).__name__, agent.requires
     if bool(sizes) != bool(env.sizes):
         listed = ", ".join(f"{group} ({size})" for group, size in env.sizes)
@@ -83,7 +83,10 @@ def require_fit(agent: Agent, env: Env) -> None:
 
 
 def require_limits(env: Env, num_steps: int) -> None:
-    """Raise ConfigError where `env` declares that it takes fewer environments, or shorter rollouts than `num_steps`."""
+    """Raise ConfigError if `env.num_envs` or the rollout length `num_steps` is above a limit that `env` declares.
+
+    The limits are the attributes `max_num_envs` and `max_horizon` of `env`; None is no limit.
+    """
     sizes = (("num_envs", env.num_envs, "max_num_envs"), ("num_steps", num_steps, "max_horizon"))
     for name, size, attribute in sizes:
         limit = getattr(env, attribute)
@@ -269,9 +272,9 @@ def require_static(tree: Any, name: str) -> None:
 
 
 def _require_tree(value: Any, name: str) -> None:
-    """Raise ConfigError for an object that JAX takes for a leaf, such as one of a class without the decorator @part.
+    """Raise ConfigError if `value` is not a JAX pytree, such as an instance of a class without the decorator @part.
 
-    `name` is its path in the message.
+    JAX would take such an object for a leaf, and cannot trace it. `name` is the path of `value` in the message.
     """
     if jax.tree_util.all_leaves([value]):
         kind = type(value).__name__

@@ -78,7 +78,7 @@ class Compiled:
 
     @property
     def endless(self) -> bool:
-        """Whether no episode ever ends by itself, as far as the program of a step shows it."""
+        """Whether episodes never end by themselves, as far as the compiled program of one step shows this."""
         return never_ends(ended(self.env).env)
 
     @contextlib.contextmanager
@@ -120,7 +120,7 @@ class OnHost:
 
     @property
     def copyable(self) -> bool:
-        """Whether further environments of this kind can be made; not if the user passed in existing environments."""
+        """Whether further environments of this kind can be made; False if the user passed in existing environments."""
         return not self.env.host.unique
 
     @property
@@ -183,22 +183,22 @@ class OnHost:
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
-        """Yield `num_envs` new environments of the same kind as this backend's, and close them.
+        """Yield `num_envs` new environments of the same kind as this backend's, and close them afterwards.
 
-        If the user passed in existing environments, they have no copies: it yields and closes these.
+        Environments that the user passed in cannot be copied: they are yielded and closed themselves.
         """
         with self.env.recreate(num_envs) as env:
             yield env
 
     def clock(self, program: HostTraining) -> Clock:
-        """Return a timer of the stages of `program`, such as stepping and updates, from now on."""
+        """Return a timer that measures, from now on, the stages of `program`, such as stepping and updates."""
         return Clock(program, self.env)
 
 
 def _acting_alone(agent: Agent) -> Any:
-    """Return `agent` as it acts in evaluations: with its current policy, and without extensions.
+    """Return `agent` as evaluations use it: without extensions, and without past selves if it is in self-play.
 
-    In self-play, no past selves play.
+    A past self is a snapshot of a policy from earlier in training.
     """
     alone = without_extensions(agent)
     if alone.pool is None:

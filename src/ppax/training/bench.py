@@ -53,9 +53,9 @@ def measure(
     """Return the speed of a run and the time of its stages, measured for about `seconds`.
 
     Compilation and the first iteration are not part of `seconds`; but if the first iteration takes at least `seconds`
-    and at least SET_UP (2 seconds), it is the whole measurement. `say` is called with the name of each stage at its
-    start. With `overlap` = 1, rollouts of host environments are collected during updates. Raises ConfigError for sizes
-    that do not divide.
+    and at least SET_UP (2 seconds), it is the whole measurement. `num_steps` is the length of a rollout. `say` is
+    called with the name of each stage at its start. With `overlap` = 1, rollouts of host environments are collected
+    during updates. Raises ConfigError where agent, environment and `num_steps` do not fit each other.
 
     Stages of a compiled run: rollout, targets, shuffle, gradient steps. On the host: stepping (time that the loop waits
     for environments), policy, transfer, update, recording.
@@ -190,7 +190,7 @@ def _stages(agent: PPO, env: VectorEnv, state: TrainState, seconds: float) -> It
 
 
 def _time(program: Callable[..., Any], seconds: float, *arguments: Any) -> tuple[float, Any]:
-    """Return the median seconds of a call, and its result.
+    """Return the median seconds of a call `program(*arguments)`, and its result.
 
     The median is over ten calls, or over as many as fit into `seconds`; the first call, which compiles, is not counted.
     """
@@ -206,11 +206,13 @@ def _time(program: Callable[..., Any], seconds: float, *arguments: Any) -> tuple
 def tune(
     agent: PPO, env: Env, num_steps: int, seconds: float = 100.0, say: Callable[[str], None] = say_nothing
 ) -> TunedProgram:
-    """Return the fastest program layout found: number of devices, then chunk_rows, then unroll, one after the other.
+    """Return the fastest program layout found: first the best number of devices, then chunk_rows, then unroll.
 
-    A layout is how the compiled program is split over devices and loops. Each candidate is timed in alternation with
-    the best layout so far, and `say` is called with its name; the search takes at most about `seconds`. Raises
-    ConfigError for environments on the host, whose speed depends on stepping and acting.
+    A layout is how the compiled program is split over devices and loops: `chunk_rows` is the number of rows in a chunk
+    of gradient accumulation, `unroll` the number of steps in one iteration of the rollout's compiled loop. Each
+    candidate is timed in alternation with the best layout so far, and `say` is called with its name; the search takes
+    at most about `seconds`. Raises ConfigError for environments on the host, whose speed depends on stepping and
+    acting.
     """
     env = require_native(env, "--tune", "leave it out; `ppax bench` says where the time goes")
     check_sizes(agent, env, num_steps)
@@ -285,7 +287,8 @@ def host_advice(shares: dict[str, float], step_seconds: float, minibatch_rows: i
 def advice(shares: dict[str, float], minibatch_rows: int, num_envs: int, devices: int, rounding: bool = False) -> str:
     """Return one sentence of advice on making a compiled run faster.
 
-    `shares` is each stage's share of the time; `rounding` says whether bfloat16 would make it faster.
+    `shares` is each stage's share of the time, `devices` is the number of devices that the program uses, and `rounding`
+    says whether matrix products in bfloat16 would be faster.
     """
     cores = sharding.num_cores()
     if jax.default_backend() == "cpu" and devices < cores and minibatch_rows >= 2 * SMALL and num_envs % cores:

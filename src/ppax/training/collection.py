@@ -55,7 +55,7 @@ class Counts(NamedTuple):
 
 
 class StreamRows(NamedTuple):
-    """Row of a rollout: the record of one step of all streams, which `collect` stacks to [T, B].
+    """Record of one step of all B streams, one row of training data for each; `collect` stacks the records to [T, B].
 
     A stream is one agent in one environment.
     """
@@ -284,7 +284,7 @@ def steps_between_resets(state: TrainState) -> int:
 
 
 def with_running(episodes: Episodes, actor: ActorState, cut: Array) -> Episodes:
-    """Return episode statistics in which the running episodes of the streams `cut` [B] count as ended now."""
+    """Return episode statistics in which running episodes count as ended now, in the streams of the mask `cut` [B]."""
     value, others = actor.episode_return, episodes.count.astype(jnp.float32)
     apart = value - episodes.return_sum / jnp.maximum(others, 1.0)  # from the mean of the stream's other episodes
     metrics = episodes.running_metrics

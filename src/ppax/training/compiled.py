@@ -96,7 +96,10 @@ class CompiledTraining:
         return placed
 
     def _guard(self, agent: Agent, env: VectorEnv, state: TrainState) -> None:
-        """Raise ConfigError, which names the first, if shapes or static fields differ from the compiled program's."""
+        """Raise ConfigError if shapes or static fields differ from those that the program was compiled for.
+
+        The message names the first difference.
+        """
         given = (*_like(self._arguments[:2], (strong_types(agent), strong_types(env))), state)
         changed = next(differences(self._arguments, given, ("agent", "env", "state")), None)
         if changed is not None:
@@ -104,10 +107,10 @@ class CompiledTraining:
 
 
 def differences(old: Any, new: Any, names: tuple[str, ...] = (), path: str = "") -> Any:
-    """Yield a sentence for each place in which two trees differ in shape, dtype, structure or a static field.
+    """Yield a sentence on each difference between two trees in shape, dtype, structure or a static field.
 
-    The sentences name places by their paths, which begin with `path`, that of the trees themselves. If the trees are
-    tuples, `names` are the names of their entries.
+    Each sentence begins with the path of the differing entry. Paths begin with `path`, the path of the trees
+    themselves. If the trees are tuples, `names` are the names of their entries.
     """
     if type(old) is not type(new) and not (_is_array(old) and _is_array(new)):
         yield f"{path} was {_short(old)} and is {_short(new)}"

@@ -163,7 +163,7 @@ def first_episodes(
 
 
 class CompiledEpisodes:
-    """Whole episodes in a compiled environment, for evaluation, by `run_episodes`; a call plays with one learner."""
+    """Evaluation in a compiled environment: a call plays whole episodes with one learner, by `run_episodes`."""
 
     def __init__(self, agent: Agent, env: VectorEnv, learner: PyTree, episodes: int, deterministic: bool):
         self._agent, self._env = agent, env

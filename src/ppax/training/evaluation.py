@@ -143,9 +143,10 @@ class Evaluation(NamedTuple):
 
     @property
     def mean_metrics(self) -> dict[str, float]:
-        """Mean of each metric of the environment, such as `is_success`, over the episodes that have a value; else NaN.
+        """Mean of each metric of the environment, such as `is_success`, over the episodes that have a value of it.
 
-        On the host, only episodes that have ended have one, because `info` gives metrics at the end.
+        The mean is NaN if no episode has a value. On the host only episodes that have ended have values, because `info`
+        gives metrics at the end of an episode.
         """
         known = {name: x[self.counted & ~np.isnan(x)] for name, x in self.metrics.items()}
         return {name: float(x.mean()) if len(x) else float("nan") for name, x in known.items()}

@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 def bad_leaves(learner: Any) -> Iterator[Array]:
-    """Yield flags [], True if leaves of a learner have a NaN or, outside of the optimiser's state, an infinite number.
+    """Yield flags [], True where leaves of a learner have NaN or, except in the optimiser's state, infinity.
 
-    The optimiser's state may be infinite; each leaf of it gives a flag. All other floats are joined and give one flag,
+    Each leaf of the optimiser's state, which may be infinite, gives one flag. All other floats together give one flag,
     because one reduction compiles faster than one per leaf.
     """
     others = []
@@ -36,10 +36,10 @@ def bad_leaves(learner: Any) -> Iterator[Array]:
 
 
 def either(accepted: Array, after: T, before: T) -> T:
-    """Return `after` if `accepted` [], else `before`: two training states of equal structure, around one iteration.
+    """Return `after` if `accepted` [], else `before`, the training states after and before one iteration.
 
-    The random key of a discarded iteration is used again, which is intended: keys are selected as plain numbers, so
-    that JAX's check for reused keys does not object.
+    A discarded iteration's random key is used again by the next. This is intended, and JAX's check for reused keys does
+    not object, because keys are selected as plain numbers.
     """
     is_key = [jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(before)]
     new, old = (

@@ -63,8 +63,9 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
     """Return the state before the first iteration: initialised weights and freshly reset environments.
 
     `num_steps` is the length of a rollout. Every `iterations_per_env_reset` iterations all episodes are truncated and
-    all environments reset; None, 0 or a negative number turns this off. Raises ConfigError where sizes do not divide,
-    a number that is not traced by JAX is out of range, or the network was made for other spaces.
+    all environments reset; None, 0 or a negative number turns this off. Raises ConfigError if sizes do not fit each
+    other (for example, minibatches do not divide the rollout), if a number that is not traced by JAX is out of range,
+    or if the network was made for other spaces.
     """
     check_sizes(agent, env, num_steps)
     if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(agent)):
@@ -104,7 +105,10 @@ def allocated(agent: Agent, state: TrainState) -> TrainState:
 
 
 def _rollout(agent: Agent, state: TrainState) -> Rollout:
-    """Return a rollout with the shapes of those in training, made of copies of the current step of `state`."""
+    """Return a rollout with the shapes of those in training, by copying the current step of `state` instead of playing.
+
+    An update traced with it shows which arrays the update adds to the learner.
+    """
     actor, length = state.actor, agent.sequence_length(state.num_steps)
 
     def stacked(tree: PyTree, count: int = state.num_steps) -> PyTree:
@@ -196,7 +200,10 @@ def train(
 
 
 def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Array, total: Array) -> Trained:
-    """Return the result of `ppax.train` from the training loop of one device, over its share of the environments."""
+    """Return the result of `ppax.train` on one device, which trains in its share of the environments.
+
+    `total` is the number of iterations of the whole training, for schedules.
+    """
     jitted_iteration = jax.jit(renewed(iteration))  # so that `eval_shape` and the loop below trace it once
 
     def iterate(_: Array, carried: tuple[TrainState, Summary]) -> tuple[TrainState, Summary]:
@@ -211,7 +218,7 @@ def _train(agent: Agent, env: VectorEnv, state: TrainState, num_iterations: Arra
 
 
 class IterationInputs(NamedTuple):
-    """Inputs of one iteration besides the state: the annealed agent and the random keys."""
+    """Inputs of one iteration besides the state: annealed agent, random keys, and annealed numbers for the log."""
 
     agent: Agent  # annealed
     key: Key  # `TrainState.key` after this iteration
@@ -296,7 +303,7 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
 
 
 def require_new_names(metrics: Mapping[str, Array], of_episodes: Mapping[str, Array], own: Mapping[str, Array]) -> None:
-    """Raise ConfigError if a metric of the environment has the name of another metric, or one that is no identifier.
+    """Raise ConfigError if a metric of the environment has the name of another metric, or a name that is no identifier.
 
     `own` are the environment's metrics; `metrics` are those of the update, `of_episodes` those of finished episodes.
     """

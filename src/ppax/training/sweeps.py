@@ -186,7 +186,10 @@ class MembersTraining:
     """
 
     def __init__(self, agents: Sequence[Agent], envs: Sequence[VectorEnv], shapes: TrainState):
-        """Compile for the members' agents and environments, one of each; `shapes` are those of one member's state."""
+        """Compile the training of members that have one agent and one environment each.
+
+        `shapes` are the shapes of one member's state.
+        """
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             raise ConfigError("jax_disable_jit: a sweep is one compiled program; call ppax.fit for one of its settings")
         begin = time.perf_counter()
@@ -236,7 +239,7 @@ class MembersTraining:
 class MemberStates(Sequence[TrainState]):
     """Sequence of the states of the first `members` runs of a sweep, which are stacked in `states` [S].
 
-    They are copied to the host when the first one is asked for.
+    All states are copied to the host at once, when one of them is first asked for.
     """
 
     def __init__(self, states: TrainState, members: int):

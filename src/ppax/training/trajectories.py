@@ -61,8 +61,8 @@ def trajectory(
     parts. For one environment of many: `dataclasses.replace(env, num_envs=1)`. It is a pure function, which `jax.jit`
     (with `num_steps`, `every` and `deterministic` static) and `jax.vmap` take.
 
-    Raises ConfigError for host environments, whose states only they know; where `num_steps` is no multiple of `every`;
-    where agent, environment and `actor` do not fit.
+    Raises ConfigError for host environments, whose states ppax cannot read; where `num_steps` is no multiple of
+    `every`; where agent, environment and `actor` do not fit.
     """
     native = require_native(
         env,

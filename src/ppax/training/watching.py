@@ -13,7 +13,11 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 @contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """Context in which evaluations on the host call `watcher`; those of compiled environments are one program."""
+    """Context in which evaluations on the host call `watcher` with their progress.
+
+    Evaluations in compiled environments do not call it, because each is one program that reports nothing before its
+    end.
+    """
     token = _watcher.set(watcher)
     try:
         yield
@@ -22,5 +26,5 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 
 
 def watcher_of_evaluations() -> Watcher | None:
-    """Return the function that gets the progress of evaluations here; None where nobody watches."""
+    """Return the function to which evaluations report their progress; None outside of the context `watched_by`."""
     return _watcher.get()

@@ -55,7 +55,7 @@ class HostRollout(NamedTuple):
 def collect_on_host(
     policy: HostPolicy, value_of: Any, env: HostEnv, actor: ActorState, num_steps: int, length: int, parameters: Any
 ) -> HostRollout:
-    """Return a rollout of `num_steps` steps of all streams, from `actor` on.
+    """Return a rollout of `num_steps` steps of all streams, from `actor` on, in which `policy` acts.
 
     A stream is one agent in one environment. `parameters` is (agent, learner); `value_of(agent, learner, PolicyInputs)`
     returns V [e] of a batch of streams; `length` is L, the length of a sequence. Raises EnvError where an environment

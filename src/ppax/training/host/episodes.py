@@ -65,9 +65,10 @@ class HostActor:
 class HostEpisodes:
     """Whole episodes in host environments, for evaluation; environments are created once, at most as many as `env` has.
 
-    If the user passed in existing environments, it plays in these. The number of episodes per stream (one agent in one
-    environment) is fixed in advance, so that the sample is not biased towards short episodes. A stream whose episode is
-    cut waits until all have played theirs; then all environments are reset, and what is left is shared out again.
+    If the user passed in existing environments, the episodes are played in these. The number of episodes per stream
+    (one agent in one environment) is fixed in advance, so that the sample is not biased towards short episodes. A
+    stream whose episode is cut waits until all streams have played their episodes; then all environments are reset, and
+    the episodes that are still to be played are divided among the streams again.
     """
 
     def __init__(self, agent: Agent, env: HostEnv, episodes: int, deterministic: bool):
@@ -166,11 +167,14 @@ class _Episodes:
 
     @property
     def playing(self) -> np.ndarray:
-        """Streams whose episodes are recorded until the next reset of all environments, [B] bool."""
+        """Mask [B] of the streams whose episodes are recorded until the next reset of all environments."""
         return (self.left > 0) & ~self._waits
 
     def begin_again(self) -> None:
-        """Share what is left out among all environments, which are reset now, each agent's episodes by themselves."""
+        """Divide the episodes that are still to be played among all environments, separately for each agent.
+
+        It is called when all environments are reset, so that no episode is running.
+        """
         left = self.left.reshape(-1, self._num_agents)
         num_envs, total = len(left), left.sum(axis=0)
         self.left = (total // num_envs + (np.arange(num_envs)[:, None] < total % num_envs)).reshape(-1)

@@ -49,7 +49,8 @@ class NumpyProgram:
     def _spread(self, slot: int, before: tuple[int, ...], shape: tuple[int, ...]) -> int:
         """Return the number of a new slot (place of a value), which has the value of `slot` broadcast to `shape`.
 
-        `bind` broadcasts it, as NumPy adds equal shapes twice as fast. If no broadcast is needed, it is `slot` itself.
+        `before` is the shape of `slot`; if it needs no broadcast, the result is `slot` itself. `bind` broadcasts the
+        value, as NumPy adds arrays of equal shapes twice as fast.
         """
         if before in ((), shape):
             return slot
@@ -121,7 +122,10 @@ class Trace:
         return self._slots[atom]
 
     def _inline(self, jaxpr: Any, consts: Sequence[Any]) -> None:
-        """Append the operations of a jaxpr to the list; calls are replaced by the called functions' operations."""
+        """Append the operations of a jaxpr to the list; calls are replaced by the called functions' operations.
+
+        `consts` are the values of the jaxpr's constants.
+        """
         for var, const in zip(jaxpr.constvars, consts, strict=True):
             self._new(var, np.asarray(const))
         for eqn in jaxpr.eqns:
@@ -157,7 +161,10 @@ class Trace:
         self._slots.update(zip(results, [self._slot(atom) for atom in body.outvars], strict=True))
 
     def _single_step(self, eqn: Any) -> None:
-        """Append the operations of a scan of length 1, such as a memory's when acting: its body, without time axis."""
+        """Append the operations of a scan of length 1, `eqn`: its body, without the time axis.
+
+        A memory has such a scan when the policy acts.
+        """
         body, arguments = eqn.params["jaxpr"], []
         # what is scanned has one axis more outside of the body; parameters that say so differ between versions of JAX
         for atom, var in zip(eqn.invars, body.jaxpr.invars, strict=True):
@@ -210,7 +217,10 @@ class NoNumpyVersion(Exception):
 
 
 def _is_reshape(name: str, eqn: Any) -> bool:
-    """Return whether an operation only changes the shape; so does a transposition that moves only axes of size 1."""
+    """Return whether the operation `eqn` only changes the shape; `name` is that of its primitive.
+
+    So does a transposition that moves only axes of size 1.
+    """
     if name == "transpose":
         moved = [axis for axis in eqn.params["permutation"] if eqn.invars[0].aval.shape[axis] != 1]
         return moved == sorted(moved)

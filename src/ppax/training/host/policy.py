@@ -131,10 +131,10 @@ def _distribution(parameters: tuple[Agent, LearnerState], inputs: PolicyInputs) 
 
 
 def noise_for(distribution: Distribution, num_steps: int, rng: np.random.Generator) -> PyTree:
-    """Return noise [T, ...] from which `action_from_noise` makes the actions of `num_steps` steps.
+    """Return noise [T, ...], drawn from `rng`, from which `action_from_noise` makes the actions of `num_steps` steps.
 
-    Of `distribution` only shapes are read. Raises TypeError for distributions other than categorical ones, those made
-    of a normal one, and combinations of these.
+    Of `distribution` only shapes are read. Raises TypeError unless it is categorical, normal (also squashed), or a
+    combination of such distributions.
     """
     if isinstance(distribution, Categorical):
         return rng.gumbel(size=(num_steps, *distribution.logits.shape)).astype(np.float32)
@@ -228,10 +228,11 @@ def _act(
 def _act_in_all(
     agent: Agent, learner: LearnerState, inputs: PolicyInputs, key: Key, t: Array, start: Array
 ) -> tuple[PyTree, PyTree, PyTree]:
-    """Return carry (recurrent state), actions and actions for the environment of a batch in self-play.
+    """Return carry, actions, and actions as the environment takes them, of one batch of streams in self-play.
 
-    The batch's streams (one agent in one environment each) begin at the index `start`. It is padded with zeros to all
-    environments, because an environment's index decides who plays in it.
+    The carry is the memories' recurrent state. The batch's streams (one agent in one environment each) begin at the
+    index `start`. The batch is padded with zeros to all environments, because an environment's index decides who plays
+    in it.
     """
     num_agents, _, num_envs = agent.requires
     assert num_agents is not None

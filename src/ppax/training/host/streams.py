@@ -1,4 +1,4 @@
-"""Rows of streams (one agent in one environment each) in the arrays of a rollout, and the steps of turn-based ones."""
+"""Rows of a rollout by stream (one agent in one environment), and rollouts of agents that act in turns."""
 
 from __future__ import annotations
 
@@ -79,9 +79,10 @@ def no_carry(env: HostEnv) -> PyTree:
 
 
 class Settled(NamedTuple):
-    """Rows of a turn-based rollout, in the order of each stream's decisions.
+    """Rollout of agents that act in turns, with one row for each decision of a stream instead of one for each step.
 
-    A stream is one agent in one environment.
+    A stream is one agent in one environment. A row has all rewards and the end of the episode up to the stream's next
+    decision.
     """
 
     order: np.ndarray  # [T, B] step of the rollout that each row shows; T: the observation after the last step
@@ -131,9 +132,10 @@ def settle(reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, va
 
 
 def rows_in_order(env: HostEnv, tree: PyTree, order: np.ndarray) -> PyTree:
-    """Return `tree`, [T, B, ...] or a dict by group, with the rows of each stream in another order.
+    """Return `tree`, [T, B, ...] or a dict by group, with each stream's rows taken from the steps `order` [R, B].
 
-    A stream is one agent in one environment; `order` [R, B] has the steps that become its rows.
+    A stream is one agent in one environment. Row r of stream b in the result is its row `order[r, b]` in `tree`; an
+    index beyond the last row stands for the last row.
     """
     each = iter(streams_like(env, tree))
 

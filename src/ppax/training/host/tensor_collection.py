@@ -1,9 +1,9 @@
 """Rollouts of simulators whose tensors are on the device of the compiled programs: no data of a step leaves it.
 
 A step is up to three compiled calls: the policy, the critic (where the simulator gives final observations), and the
-recording. The last two alone read the simulator's buffers, and the next actions depend on both. So a simulator that
-waits for its actions overwrites no buffer that is still to be read. The host looks for faults, such as an observation
-that is not finite, once a rollout.
+recording. Only critic and recording read the simulator's buffers, and the next actions depend on their results. So a
+simulator that waits for its actions overwrites no buffer that is still to be read. The host looks for faults, such as
+an observation that is not finite, once per rollout.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class TensorCollection:
     ) -> HostRollout:
         """Return a rollout of `num_steps` steps of all environments, from `actor` on.
 
-        The call is that of `collect_on_host`; `value_of` has no effect. Raises EnvError for a fault of the simulator;
-        after any exception it is closed.
+        The arguments are those of `collect_on_host`; `value_of` has no effect. Raises EnvError for a fault of the
+        simulator; after any exception the simulator is closed.
         """
         host, rows = env.host, slice(0, self._streams)
         try:

@@ -75,7 +75,7 @@ class HostTraining:
 
     When the event `stop` is set, or after `chunk_seconds`, a call returns after the current iteration. An EnvError
     carries the result of the iterations completed before it in its attribute `reached`. `collect_seconds` is the time
-    that the latest call spent on rollouts; in the rest it waited for updates.
+    that the latest call spent on rollouts; for the rest of its time, the call waited for updates.
     """
 
     overlap = 0
@@ -160,7 +160,7 @@ class HostTraining:
         return Trained(state, self._averaged(totals, completed))
 
     def _begin(self, agent: Agent, state: TrainState, total: Any, ahead: Gathering | None = None) -> Begun:
-        """Return what the collection of a rollout needs that starts from `state` or at the end of the rollout `ahead`.
+        """Return the start of a rollout's collection, from `state` or from the end of the rollout `ahead`.
 
         `ahead` is a rollout that `state` has not learned from yet; None without `overlap`. `total` is the number of
         iterations of the whole training, for schedules.
@@ -246,8 +246,8 @@ def _finish(
 ) -> Trained:
     """Return the state after an iteration whose rollout was collected from `actor`, and its metrics.
 
-    The metrics are added to `totals`, if given. `acted` is the learner whose policy acted: that of `state`, or with
-    `overlap` the one before it.
+    `totals` are the metrics summed over earlier iterations, to which the metrics of this one are added; None: there are
+    none. `acted` is the learner whose policy acted: that of `state`, or with `overlap` the one before it.
     """
     inputs = iteration_inputs(agent, state, total_iterations)  # the same as on the host
     state = dataclasses.replace(state, actor=actor)

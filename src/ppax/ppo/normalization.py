@@ -190,40 +190,6 @@ def obs_stats_of(space: spaces.Space, chosen: Normalization) -> PyTree:
     return jax.tree.unflatten(structure, [_without(x, left[name]) for name, x in zip(names, leaves, strict=True)])
 
 
-<<<<<<< HEAD
-=======
-def _with_paths(stats: PyTree) -> list[tuple[Any, Any]]:
-    return jax.tree_util.tree_flatten_with_path(stats, is_leaf=is_stats)[0]  # type: ignore[no-any-return]
-
-
-def _key(step: Any) -> str:
-    return str(step.key if hasattr(step, "key") else step.idx)
-
-
-def _indices(text: str, leaves: dict[str, Any]) -> tuple[str, slice]:
-    """Return the array among `leaves` and the entries of it that `text` names, such as "4:7" or "state.4".
-
-    Raises ConfigError if there are none.
-    """
-    name, _, last = text.rpartition(".")
-    found = re.fullmatch(r"(\d+)(?::(\d+))?", last)
-    stats = leaves.get(name)
-    if found is None or stats is None:
-        known = [one for one in leaves if one] or ["0"]
-        nearest = difflib.get_close_matches(text, known, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"normalization.skip: no entry {text!r} in the observations; nearest: {nearest!r}")
-    shape: tuple[int, ...] = () if isinstance(stats, NoStats) else stats.mean.high.shape
-    if len(shape) != 1:
-        raise ConfigError(f"normalization.skip = {text!r}: it is no vector; leave it out as a whole, {name!r}")
-    begin = int(found[1])
-    end = begin + 1 if found[2] is None else int(found[2])
-    if not begin < end <= shape[0]:
-        last_one = f"{name}.{shape[0] - 1}" if name else str(shape[0] - 1)
-        raise ConfigError(f"normalization.skip = {text!r}: there are {shape[0]} entries; nearest valid: {last_one!r}")
-    return name, slice(begin, end)
-
-
->>>>>>> y3
 def _without(stats: Any, left: list[slice]) -> Any:
     """Return the statistics of one array of which the entries `left` are not normalised."""
     if not left or isinstance(stats, NoStats):

@@ -40,11 +40,12 @@ def largest_entries(obs: PyTree, axes: int) -> np.ndarray:
 
 
 def magnitude(largest: np.ndarray, first: np.ndarray, used: np.ndarray) -> CheckResult:
-    """Return a check's result: whether observations with the largest absolute entries `largest` [T, B] are in scale.
+    """Return the result of the check that observations are not huge, and do not grow within an episode.
 
-    T are steps, B are streams (an agent in an environment). `first` [T, B] marks the first observation of an episode,
-    and `used` [T, B] the observations that are examined. If no episode begins in the T steps, the episode is taken to
-    begin at the first of them.
+    `largest` [T, B] has the largest absolute entry of each observation, for T steps of B streams (an agent in an
+    environment). `first` [T, B] marks the first observation of an episode: those of its first EARLY steps are compared
+    with later ones. `used` [T, B] marks the observations that are examined. In a stream in which no episode begins,
+    one is taken to begin at the first step.
     """
     age = np.full(first.shape, len(first))  # steps since the start of the episode
     age[0] = np.where(first[0] | ~first.any(), 0, len(first))

@@ -58,7 +58,7 @@ class Log:
 
 @dataclasses.dataclass(frozen=True)
 class FilmSettings:
-    """Settings for filming the policy during training: one episode each, played in a separate environment."""
+    """Settings of films of the policy during training. Each shows one episode, played in a separate environment."""
 
     every: Interval | None = static(
         'iterations between films of one episode, or "50k steps", from the untrained policy on; each is made at a log '

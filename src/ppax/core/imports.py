@@ -175,9 +175,10 @@ def is_place(name: str) -> bool:
 
 
 def _checked(name: str, place: str) -> str:
-    """Return `name`; ConfigError unless it is a path, an address, or one top-level package that may be trusted.
+    """Return `name`, something that the user trusts; ConfigError unless trust in it can be declared.
 
-    `place` is where the user wrote it, for the error.
+    That is so for a file path, an address (such as //host:port), and the name of a top-level package other than ppax
+    and Python's own. `place` is where the user wrote `name`, for the error.
     """
     if isinstance(name, str) and is_place(name) and "\0" not in name:
         return name

@@ -670,7 +670,7 @@ class Search(Protocol):
 
 
 class Standings(NamedTuple):
-    """All that a search's decisions at an iteration may depend on: scores and values of a sweep's members, its runs."""
+    """What a search may base its decisions on at an iteration: scores and swept values of a sweep's members (runs)."""
 
     iteration: int  # iterations done
     total: int  # iterations of the whole training

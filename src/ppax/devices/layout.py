@@ -132,13 +132,13 @@ class Program:
         return most if few else 1
 
     def rows(self, seq_len: int, compute_dtype: str, obs: PyTree = (), network: Any = None) -> int:
-        """Return the number of rows of a minibatch whose gradient is computed at once (gradient accumulation).
+        """Return the number of rows (steps) of a minibatch whose gradient is computed at once.
 
-        This is the option `chunk_rows`; by default, on a CPU as many rows as fit its cache, on an accelerator all rows
-        up to millions, and fewer if `obs` [M, L, ...] has large images. With sequences of more than one step
-        (`seq_len`) the default also depends on `compute_dtype`, and on whether the memory of `network` computes matrix
-        products for all steps at once (its attribute `steps_at_once`; if missing, False). The platform's rules are in
-        devices/platforms.py.
+        Gradients of these chunks of rows are added (gradient accumulation). The option `chunk_rows` sets the number;
+        by default it is what fits the cache of a CPU, and some millions on an accelerator, fewer if the observations
+        `obs` [M, L, ...] of M sequences of L = `seq_len` steps, of which only the shapes are read, have large images.
+        If `seq_len` > 1 the default also depends on `compute_dtype`, and on whether the memory of `network` computes
+        matrix products for all steps at once (its attribute `steps_at_once`; if missing, False).
         """
         if self.chunk_rows is not None:
             return self.chunk_rows

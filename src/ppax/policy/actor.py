@@ -56,7 +56,10 @@ def step(
 
 
 class ActingAgent(NamedTuple):
-    """Result of `acting_agent`: agent without self-play, and the learner without what only learning reads."""
+    """What acting needs of a trained agent, from `acting_agent`.
+
+    `agent` has no pool of past selves, and `learner`, its parameters and statistics, not what only learning reads.
+    """
 
     agent: Agent
     learner: Any  # LearnerState with empty optimiser and reward statistics, or a dict of them by group

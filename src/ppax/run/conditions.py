@@ -185,7 +185,7 @@ class _Combined(ABC):
         return tuple(name for one in self.conditions for name in one.metrics)
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """Return the combination's state after a log row; its field `parts` has the states of all its conditions."""
+        """Return the combination's state after a log row; the field `parts` of the state has those of its parts."""
         states = before.parts or (ConditionState(),) * len(self.conditions)
         parts = tuple(one.update(own, state, row) for one, own in zip(self.conditions, states, strict=True))
         met = self._is_met(part.met for part in parts)

@@ -412,10 +412,11 @@ def _trained(path: str, prefix: str) -> bool:
 def _of_extensions(
     prefix: str, states: Mapping[str, PyTree], there: Mapping[str, np.ndarray], usable: bool
 ) -> Iterator[ArrayRow]:
-    """Yield the comparisons of a learner's extensions with the arrays `there` of another run.
+    """Yield a row for each array of a learner's extensions: whether a warm start takes it from those of another run.
 
-    `states` are the extensions' states by name; the arrays of each extension are taken together or not at all, and
-    never if `usable` is False. `prefix` is the common beginning of their paths.
+    `states` are the extensions' states by name, and `there` the arrays of the other run by path. The arrays of an
+    extension are taken over together or not at all, and never if `usable` is False. In `there` the paths of all
+    extensions begin with `prefix`.
     """
     for name, state in states.items():
         yield from _of_field("extension", dotted_name(prefix, name), state, there, usable)

@@ -161,9 +161,9 @@ def start_compiled(agent: PPO, env: Env, num_steps: int) -> TrainState:
 
 
 def _stages(agent: PPO, env: VectorEnv, state: TrainState, seconds: float) -> Iterator[tuple[str, float]]:
-    """Yield (stage, seconds) of each stage of an iteration before the gradient steps.
+    """Yield (name, seconds of one execution) of each part of an iteration before the gradient steps.
 
-    Each is compiled as a program of its own, and measured for at most about `seconds`.
+    Each is compiled as a program of its own; measuring it takes at most about `seconds`.
     """
     devices, num_steps = num_devices(agent, env, state.num_steps), state.num_steps
     own = dataclasses.replace(env, num_envs=env.num_envs // devices)

@@ -106,7 +106,10 @@ class DiscountProbe(Probe):
 
 @part
 class ActionProbe(Probe):
-    """Environment of one step with reward 1 for action 1 and -1 for action 0: V = 1. Tests the policy gradient."""
+    """Environment of one step with reward 1 for action 1 and -1 for action 0. Tests the policy gradient.
+
+    V = 1 for the optimal policy, which always takes action 1.
+    """
 
     def reset(self, key: Key) -> EnvReset:
         """Return the start of an episode, with observation 0."""

@@ -140,7 +140,10 @@ def agent_groups_of(env: Any) -> dict[str, Group]:
 
 
 def count_agents(num_agents: Any) -> int:
-    """Return the number of agents in all groups, given as `num_agents` of an environment; 1 without an agent axis."""
+    """Return the number of all agents of an environment.
+
+    `num_agents` is that of the environment: a number, a dict of numbers by group, or None without an agent axis (1).
+    """
     return sum(num_agents.values()) if isinstance(num_agents, Mapping) else num_agents or 1
 
 

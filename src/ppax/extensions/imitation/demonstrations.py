@@ -243,10 +243,10 @@ def _from_file(path: str, fields: Sequence[str]) -> dict[str, Any]:
 
 
 def _read_sizes(path: str, file: IO[bytes], fields: Sequence[str]) -> list[str]:
-    """Return the names of the arrays in an .npz file; ConfigError where they would take too much memory.
+    """Return the names of all arrays in an .npz file, after a check of the sizes of those that belong to `fields`.
 
-    That is so if reading them would take more memory than is free, or if they are far larger than the file, as in a zip
-    bomb.
+    Raises ConfigError, which names the file by its `path`, if reading these would take more memory than is free, or if
+    they are far larger than the file, as in a zip bomb.
     """
     require_short_directory(file, DIRECTORY)
     with zipfile.ZipFile(file) as archive:

@@ -610,13 +610,18 @@ def predecessors() -> list[str]:
 
 def versions() -> list[str]:
     """Lines: on which versions of Python and JAX the wheel was tested (tests/matrix.py)."""
-    names = {"plain": "no extra", "test": "`test`", "oldest": "`test`, oldest versions allowed"}
-    lines = ["", "| Python | extra | jax | result | |", "|---|---|---|---|---|"]
+    names = {
+        "plain": "no extra",
+        "test": "`test`",
+        "oldest": "`test`, oldest versions allowed",
+        "newest": "`test`, newest jax allowed",
+    }
+    lines = ["", "| Python | extra | jax | NumPy | Gymnasium | result | |", "|---|---|---|---|---|---|---|"]
     for cell, outcome in json.loads((RESULTS / "matrix.json").read_text())["cells"].items():
         version, kind = cell.split()
         passed = "passed" if outcome["passed"] else "**failed**"
-        jax = outcome["versions"].get("jax", "-")
-        lines.append(f"| {version} | {names[kind]} | {jax} | {outcome['result']} | {passed} |")
+        found = [outcome["versions"].get(name, "-") for name in ("jax", "numpy", "gymnasium")]
+        lines.append(f"| {version} | {names[kind]} | {' | '.join(found)} | {outcome['result']} | {passed} |")
     return [*lines, ""]
 
 

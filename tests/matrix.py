@@ -10,8 +10,8 @@ holds, the wheel what is in src/). `--dist FOLDER` keeps them there, to be publi
 
 Kinds: `plain` installs the wheel without an extra, runs README's first command and `ppax selftest CartPole-v1`;
 `test` installs the extra `test` and runs README's test command; `oldest` does so with the oldest versions of the
-direct dependencies that pyproject.toml allows. Every Python gets the newest jax that supports it (plain, test), in a
-new environment.
+direct dependencies that pyproject.toml allows, `newest` with the newest jax that it allows, also where a package of the
+extra asks for an older one. Every cell is a new environment.
 Exit code 1 if anything fails.
 """
 
@@ -28,6 +28,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "matrix.json"
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-KINDS = ("plain", "test", "oldest")
+KINDS = ("plain", "test", "oldest", "newest")
 SOLVED = 475.0  # mean return of README's first command
 SHOWN = ("jax", "numpy", "gymnasium", "optax")
 
@@ -111,11 +112,18 @@ def cell(python: str, kind: str, wheel: Path, folder: Path) -> dict[str, Any]:
     venv, work = folder / "venv", folder / "work"
     work.mkdir(parents=True)
     binaries = venv / ("Scripts" if os.name == "nt" else "bin")
-    extra = "" if kind == "plain" else "[test]"
+    extra, chosen = "" if kind == "plain" else "[test]", work / "versions.txt"
+    commands = [["uv", "venv", "--quiet", "--python", python, str(venv)]]
     install = ["uv", "pip", "install", "--quiet", f"ppax{extra} @ {wheel.as_uri()}"]
-    install += ["--resolution", "lowest-direct"] if kind == "oldest" else []
+    if kind == "oldest":  # of a wheel uv would take ppax alone for a direct dependency, so all others the newest
+        project, oldest = str(ROOT / "pyproject.toml"), ["--extra", "test", "--resolution", "lowest-direct"]
+        commands.append(["uv", "pip", "compile", "--quiet", project, *oldest, "--python", python, "-o", str(chosen)])
+        install += ["--constraints", str(chosen)]
+    if kind == "newest":
+        chosen.write_text(f"{requirement('jax')}\n")
+        install += ["--overrides", str(chosen)]
     own = {"VIRTUAL_ENV": str(venv), "XDG_CACHE_HOME": str(folder / "cache")}
-    for command in (["uv", "venv", "--quiet", "--python", python, str(venv)], install):
+    for command in (*commands, install):
         done = run(command, work, **own)
         if done.returncode:
             return {"passed": False, "result": "not installed", "output": done.stdout[-4000:], "versions": {}}
@@ -126,6 +134,12 @@ def cell(python: str, kind: str, wheel: Path, folder: Path) -> dict[str, Any]:
     return {"passed": passed, "result": result, "minutes": minutes, "versions": versions} | (
         {} if passed else {"output": output[-4000:]}
     )
+
+
+def requirement(name: str) -> str:
+    """Return the dependency `name` of the project with the versions that it allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return next(text for text in project["dependencies"] if re.fullmatch(rf"{name}\b[^a-z].*", text))
 
 
 def plain(binaries: Path, work: Path, own: dict[str, str]) -> tuple[bool, str, str]:

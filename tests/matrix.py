@@ -117,7 +117,9 @@ def cell(python: str, kind: str, wheel: Path, folder: Path) -> dict[str, Any]:
     install = ["uv", "pip", "install", "--quiet", f"ppax{extra} @ {wheel.as_uri()}"]
     if kind == "oldest":  # of a wheel uv would take ppax alone for a direct dependency, so all others the newest
         project, oldest = str(ROOT / "pyproject.toml"), ["--extra", "test", "--resolution", "lowest-direct"]
-        commands.append(["uv", "pip", "compile", "--quiet", project, *oldest, "--python", python, "-o", str(chosen)])
+        wheels = ["--only-binary", ":all:"]  # older ones, without a wheel for this Python, mostly cannot be built
+        compile_ = ["uv", "pip", "compile", "--quiet", project, *oldest, *wheels, "--python", python]
+        commands.append([*compile_, "-o", str(chosen)])
         install += ["--constraints", str(chosen)]
     if kind == "newest":
         chosen.write_text(f"{requirement('jax')}\n")

@@ -97,7 +97,7 @@ def test_arrays_have_names_that_can_be_shown():
     assert list(untrusted.arrays_of(safetensors.numpy.save({"a.b": one}))) == ["a.b"]
     with pytest.raises(ValueError, match=r"the name 'a\\x1b\[2J' of an array has control characters"):
         untrusted.arrays_of(safetensors.numpy.save({"a\x1b[2J": one}))
-    with pytest.raises(ValueError, match="header"):
+    with pytest.raises(ValueError, match=r"[Hh]eader"):
         untrusted.arrays_of(b"no arrays")
 
 

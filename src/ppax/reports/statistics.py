@@ -48,11 +48,12 @@ class Verdict(NamedTuple):
 def iqm(scores: Sequence[float]) -> float:
     """Return the interquartile mean of scores: the mean without the lowest and the highest quarter of them.
 
-    A quarter is rounded down to a whole number of scores.
+    A quarter is rounded down to a whole number of scores. The result is NaN if a score is NaN.
     """
     from scipy import stats
 
-    return float(stats.trim_mean(np.asarray(scores, float), TRIMMED))
+    x = np.asarray(scores, float)
+    return math.nan if np.isnan(x).any() else float(stats.trim_mean(x, TRIMMED))  # SciPy sorts NaN to the end
 
 
 def statistics_of(scores: Sequence[float]) -> Statistics:

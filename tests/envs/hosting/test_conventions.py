@@ -249,7 +249,7 @@ def test_environments_without_masks_cause_no_warning_and_have_no_wrapper():
         assert [type(one) for one in env.host.stepper._batch.envs] == [Maze, Maze]
     vector = SyncVectorEnv([Maze] * 2)
     assert host(vector).host.stepper.vector is vector
-    host(lambda: gymnasium.make("Taxi-v4"), 2)
+    host(lambda: gymnasium.make(max(name for name in gymnasium.registry if name.startswith("Taxi-"))), 2)
 
 
 class Places(Maze):

@@ -356,8 +356,8 @@ def test_hunters_and_prey_of_a_real_environment_from_a_run_file(tmp_path):
 
 @real
 def test_an_unknown_id_is_refused():
-    with pytest.raises(ConfigError, match="did you mean 'pettingzoo/sisl/pursuit_v5'"):
-        ppax.make("pettingzoo/sisl/pursuit_v4", 2)
+    with pytest.raises(ConfigError, match=r"did you mean 'pettingzoo/sisl/pursuit_v\d'"):
+        ppax.make("pettingzoo/sisl/pursuit_v99", 2)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pettingzoo") is not None, reason="pettingzoo is installed")

@@ -670,7 +670,7 @@ class Search(Protocol):
 
 
 class Standings(NamedTuple):
-    """What a search may base its decisions on at an iteration: scores and swept values of a sweep's members (runs)."""
+    """Data for the decisions of a search at an iteration: scores and swept values of a sweep's members (runs)."""
 
     iteration: int  # iterations done
     total: int  # iterations of the whole training

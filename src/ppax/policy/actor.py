@@ -56,7 +56,7 @@ def step(
 
 
 class ActingAgent(NamedTuple):
-    """What acting needs of a trained agent, from `acting_agent`.
+    """Parts of a trained agent that acting needs, from `acting_agent`.
 
     `agent` has no pool of past selves, and `learner`, its parameters and statistics, not what only learning reads.
     """

@@ -44,7 +44,7 @@ class Replay(NamedTuple):
 
 
 class CheckContext(NamedTuple):
-    """Data that the checks examine: a rollout, the states from which it was collected, and compiled functions to process it.
+    """Data that the checks examine: a rollout, the states from which it was collected, and compiled functions for it.
 
     `replay` recomputes the policy's outputs, `update` is the agent's update, and `probe` one plain SGD step on all
     rows.

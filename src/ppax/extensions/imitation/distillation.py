@@ -496,7 +496,7 @@ class TeacherActed(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What a teacher must fit: the student's spaces, the entry that the teacher reads, and whether V is needed.
+    """Requirements on a teacher: the student's spaces, the entry that the teacher reads, and whether V is needed.
 
     `field` is the option that names the teacher, for messages.
     """

@@ -530,7 +530,7 @@ def replaced(text: str, name: str, lines: list[str]) -> str:
 
 
 EDGES = ((1, 31), (1, 32), (1, 63), (1, 64), (-1, 31), (-1, 63))  # sign and bits of the largest and smallest integers
-SCORES, PUBLIC = RESULTS / "scores", RESULTS / "public"
+SCORES, PUBLIC_SCORES = RESULTS / "scores", RESULTS / "public"
 RECORDED = "../src/ppax/scores/recorded.toml"
 PROBES = "Row L0, probe tasks with exactly known values, is a test: `pytest tests/system/test_learning.py`."
 
@@ -557,34 +557,60 @@ def scores() -> list[str]:
 
 
 def public() -> list[str]:
-    """Lines: scores of the public suite by the defaults, beside published scores, and all of them normalised."""
-    from ppax.scores import normalised, suite, tables
-    from ppax.scores.tables import duration, number_cell
+    """Lines: scores of the public suite by the defaults, beside other libraries and published scores."""
+    from ppax.scores import suite, tables
+    from ppax.scores.tables import number_cell
 
-    done = {score.row.name: score for score in tables.published(PUBLIC)}
-    rows = [row for row in suite.read_suite(suite.PUBLIC) if row.name in done]
-    lines = [
-        "",
-        "| environment | ppax, IQM of the seeds | normalised | untrained | published | steps | seeds | a seed |",
-    ]
-    lines += ["|" + "---|" * 8]
+    summary = json.loads((PUBLIC_SCORES / "summary.json").read_text())
+    done = {score.row.name: score for score in tables.published(PUBLIC_SCORES)}
+    rows = [row for row in suite.read_suite(suite.PUBLIC) if row.name in done and row.name in summary["rows"]]
+    peers = [name for name in summary["together"] if any(name in entry for entry in summary["rows"].values())]
+    heads = ["environment", "ppax", *peers, "untrained", "published", "normalised", "steps", "a seed"]
+    lines = ["", f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in rows:
-        score = done[row.name]
-        s, values, count = score.statistics, normalised.normalised(score), len(score.seeds)
-        spread = f"**{number_cell(s.iqm)}** ({number_cell(s.low)} .. {number_cell(s.high)})"
-        share = "-" if values is None else f"{normalised.equal_iqm(values):.2f}"
-        published = "-" if row.reference is None else f"{number_cell(row.reference)}: {row.source}"
-        cells = (score.env, spread, share, number_cell(score.random), published, f"{score.env_steps:,}", str(count))
-        lines.append(f"| {' | '.join((*cells, duration(score.seconds / count)))} |")
-    together = normalised.together([done[row.name] for row in rows])
-    if together is not None:
-        text = str(together)
-        lines += ["", f"**{text[0].upper()}{text[1:]}.**"]
+        entry, score = summary["rows"][row.name], done[row.name]
+        cells = [score.env, *(interval_cell(entry.get(name), name == "ppax") for name in ("ppax", *peers))]
+        share = entry["ppax"]["normalised"]
+        cells += [number_cell(entry["random"]), number_cell(row.reference)]
+        cells += ["-" if share is None else f"{share:.2f}", f"{score.env_steps:,}"]
+        lines.append(f"| {' | '.join((*cells, tables.duration(entry['ppax']['seconds'])))} |")
+    lines += ["", f"**{together_line(summary['normalised'])}**"] if summary["normalised"] else []
+    for peer, both in summary["together"].items():
+        if both is not None:
+            ours, theirs = normalised_cell(both["ppax"]), normalised_cell(both[peer])
+            where = f"On the {both['ppax']['rows']} of these environments that {peer} was measured on"
+            better = f"a seed of ppax is better with a probability of {both['better']:.2f} (mean over the environments)"
+            lines += ["", f"{where}: IQM {ours} with ppax, {theirs} with {peer}; {better}."]
     missing = [row.target for row in suite.read_suite(suite.PUBLIC) if row.name not in done]
     if missing:
         lines += ["", f"Not measured yet: {', '.join(missing)}."]
-    measured = [done[row.name] for row in rows]
-    return [*lines, "", *(machine_line(group) for group in machines(measured).values()), ""]
+    lines += ["", f"Published: {'; '.join(f'{row.target}: {row.source}' for row in rows if row.source)}.", ""]
+    lines += ["![Learning curves of the public suite](images/public_curves.png)", ""]
+    lines += ["![Performance profile of the public suite](images/public_profiles.png)", ""]
+    return [*lines, *(machine_line(group) for group in machines([done[row.name] for row in rows]).values()), ""]
+
+
+def interval_cell(entry: dict[str, Any] | None, bold: bool) -> str:
+    """The IQM of a library's seeds with its interval and their number; "" where it was not measured."""
+    from ppax.scores.tables import number_cell
+
+    if entry is None:
+        return ""
+    iqm, low, high = (number_cell(entry[name]) for name in ("iqm", "low", "high"))
+    return f"{f'**{iqm}**' if bold else iqm} ({low} .. {high}), {entry['seeds']}"
+
+
+def normalised_cell(entry: dict[str, Any]) -> str:
+    """A normalised IQM with its interval."""
+    return f"{entry['iqm']:.2f} ({entry['low']:.2f} .. {entry['high']:.2f})"
+
+
+def together_line(entry: dict[str, Any]) -> str:
+    """The normalised score of ppax over all rows, as a sentence."""
+    return (
+        f"Normalised score over {entry['rows']} environments: IQM {normalised_cell(entry)}; {entry['reached']} of them "
+        "reach the published score."
+    )
 
 
 def predecessors() -> list[str]:
@@ -898,6 +924,8 @@ def main(check: bool) -> int:
     for name in (*(name + end for name, end in result_files()), "curves", "normalisation"):
         if (RESULTS / f"{name}.png").exists():
             shutil.copy(RESULTS / f"{name}.png", DOCS / "images")
+    for picture in ("curves", "profiles"):
+        shutil.copy(PUBLIC_SCORES / f"{picture}.png", DOCS / "images" / f"public_{picture}.png")
     (DOCS / "images" / "scores").mkdir(exist_ok=True)
     for picture in SCORES.glob("*.png"):
         shutil.copy(picture, DOCS / "images" / "scores")

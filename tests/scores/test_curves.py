@@ -1,4 +1,4 @@
-"""Learning curves: the band over seeds by hand, and the picture."""
+"""Pictures of scores: learning curves, with the band over seeds by hand, and the performance profile."""
 
 import builtins
 import math
@@ -42,6 +42,19 @@ def test_picture(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["A.png"]
 
 
+def test_the_profile_of_scores_with_a_reference(tmp_path):
+    """Two rows have a picture; one alone, or rows without a reference, have none."""
+    pytest.importorskip("matplotlib")
+    from PIL import Image
+
+    rows = [score(((100, 1.0), (300, value)), ((100, 2.0), (300, 400.0))) for value in (380.0, 500.0)]
+    scoring._draw_together(rows[:1], tmp_path)
+    assert not list(tmp_path.iterdir())
+    scoring._draw_together(rows, tmp_path)
+    with Image.open(tmp_path / "profile.png") as picture:
+        assert len(picture.convert("RGB").getcolors(2**20)) > 20
+
+
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     import_ = builtins.__import__
 
@@ -53,4 +66,6 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", refused)
     with pytest.warns(UserWarning, match=r'pip install "ppax\[plot\]"'):
         scoring._draw(score(((100, 1.0), (300, 400.0))), tmp_path)
+    with pytest.warns(UserWarning, match=r'no performance profile: .*pip install "ppax\[plot\]"'):
+        scoring._draw_together([score(((100, 1.0), (300, 400.0)))] * 2, tmp_path)
     assert not list(tmp_path.iterdir())

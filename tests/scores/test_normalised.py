@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppax.scores.normalised import normalised, together, weighted_iqm
+from ppax.scores.normalised import normalised, profile, together, weighted_iqm
 from ppax.scores.results import Score, SeedResult
 from ppax.scores.suite import SuiteRow
 
@@ -54,3 +54,19 @@ def test_a_seed_without_a_score_counts_as_the_untrained_policy():
     assert together(rows) == together(
         [dataclasses.replace(rows[0], members=score([0.0, 1.0, 1.0, 1.0], 1.0).members), rows[1]]
     )
+
+
+def test_a_profile_is_the_share_of_runs_above_a_threshold():
+    """Two rows with equal weight: counted by hand; NaN is an untrained policy."""
+    rows = [np.array([0.2, 0.9]), np.array([0.5, 0.5, 1.0, np.nan])]
+    share, low, high = profile(rows, np.array([0.0, 0.5, 0.95]))
+    np.testing.assert_allclose(share, [(1 + 3 / 4) / 2, (1 / 2 + 1 / 4) / 2, (0 + 1 / 4) / 2])
+    assert (low <= share).all()
+    assert (share <= high).all()
+
+
+def test_the_interval_of_a_profile_draws_the_seeds_of_each_row_apart():
+    """Rows whose seeds agree have no spread; a row of one seed above and one below has all shares of itself."""
+    agreed = profile([np.full(5, 0.2), np.full(5, 0.9)], np.array([0.5]))
+    np.testing.assert_allclose(agreed, [[0.5]] * 3)
+    np.testing.assert_allclose(profile([np.array([0.0, 1.0])], np.array([0.5])), [[0.5], [0.0], [1.0]])

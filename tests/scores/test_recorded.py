@@ -50,6 +50,19 @@ def test_complete_results_with_present_settings_are_published(change, tmp_path):
     assert [score.row.name for score in tables.published(tmp_path)] == ([] if change else ["L1"])
 
 
+@pytest.mark.parametrize("change", [{}, {"steps": 3}, {"options": {"agent": {"gamma": 0.5}}}])
+def test_without_the_environments_library_the_rows_own_settings_are_compared(change, tmp_path, monkeypatch):
+    """The settings of an environment whose library is not installed are unknown where pages are generated."""
+    (row,) = choose(["L1"])
+    results.save_score(score(dataclasses.replace(row, **change)), tmp_path)
+
+    def refused(*args):
+        raise ImportError("no such library")
+
+    monkeypatch.setattr(tables, "fingerprint", refused)
+    assert [score.row.name for score in tables.published(tmp_path)] == ([] if change else ["L1"])
+
+
 def test_presets_in_python():
     listed = ppax.presets()
     assert list(listed) == list(config.presets())

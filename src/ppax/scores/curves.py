@@ -1,17 +1,20 @@
-"""Learning curve of a scored environment as a picture: mean and range over seeds, with threshold and reference."""
+"""Pictures of scores: learning curve of an environment, with threshold and reference, and profile of a suite."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ppax.scores.normalised import aggregate, profile
 from ppax.scores.results import Score
 from ppax.scores.suite import RETURN
 from ppax.storage import safe_files
 
 BLUE, GREEN, GREY = "#1f6f8b", "#2e8540", "#7a7a7a"
+COLORS = (BLUE, "#c8553d", GREEN, GREY)
 POINTS = 100
 
 
@@ -48,11 +51,7 @@ def draw_curve(score: Score, path: Path) -> None:
 
     Raises ImportError, which names the extra to install, if matplotlib is missing.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError('learning curves need matplotlib: pip install "ppax[plot]"') from error
-    figure = Figure(figsize=(6.4, 3.6), dpi=120, layout="constrained")
+    figure = _figure()
     axes = figure.subplots()
     drawn, s = band(score), score.statistics
     if drawn is not None:
@@ -76,6 +75,45 @@ def draw_curve(score: Score, path: Path) -> None:
     axes.legend(fontsize=7.5, framealpha=0.85, edgecolor="none", loc="best")
     with safe_files.replacing(path) as partial:
         figure.savefig(partial, metadata={"Software": None})
+
+
+def draw_profile(methods: Mapping[str, Sequence[np.ndarray]], path: Path) -> None:
+    """Write the performance profiles of methods as the PNG file `path`: the share of runs above each normalised score.
+
+    `methods` has the normalised scores of each method by its name: an array [seeds] for each row. Raises ImportError,
+    which names the extra to install, if matplotlib is missing.
+    """
+    figure = _figure()
+    axes = figure.subplots()
+    values = np.concatenate([row for rows in methods.values() for row in rows])
+    highest = min(2.0, max(1.2, float(np.nanquantile(values, 0.95))))
+    thresholds = np.linspace(0.0, highest, POINTS + 1)
+    for (name, rows), color in zip(methods.items(), COLORS, strict=False):
+        share, low, high = profile(rows, thresholds)
+        together = aggregate(rows)
+        text = f"{name}: IQM {together.iqm:.2f} [{together.low:.2f}, {together.high:.2f}]"
+        axes.fill_between(thresholds, low, high, color=color, alpha=0.2, lw=0)
+        axes.plot(thresholds, share, color=color, label=text)
+    axes.axvline(1.0, color=GREY, ls=":", lw=1, label="published reference")
+    count = len(next(iter(methods.values())))
+    axes.set_title(f"Performance profile over {count} environments", loc="left", fontsize=10)
+    axes.set_xlabel("normalised score (0: untrained, 1: published reference)")
+    axes.set_ylabel("share of runs above the score")
+    axes.set_ylim(0.0, 1.02)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.01)
+    axes.legend(fontsize=7.5, framealpha=0.85, edgecolor="none", loc="lower left")
+    with safe_files.replacing(path) as partial:
+        figure.savefig(partial, metadata={"Software": None})
+
+
+def _figure() -> Any:
+    """Return an empty figure; ImportError, which names the extra to install, if matplotlib is missing."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError('pictures of scores need matplotlib: pip install "ppax[plot]"') from error
+    return Figure(figsize=(6.4, 3.6), dpi=120, layout="constrained")
 
 
 def _line(axes: Any, value: float | None, label: str, color: str, style: str) -> None:

@@ -48,16 +48,48 @@ def together(scores: Sequence[Score]) -> Normalised | None:
     A seed whose score is NaN, because none of its episodes ended, counts as 0, the untrained policy.
     """
     found = [values for score in scores if (values := normalised(score)) is not None]
-    if len(found) < 2:
-        return None
-    rows = [np.nan_to_num(values) for values in found]
+    return None if len(found) < 2 else aggregate(found)
+
+
+def aggregate(rows: Sequence[np.ndarray]) -> Normalised:
+    """Return the IQM of `rows`, the normalised scores [seeds] of each row, with its interval; NaN counts as 0."""
+    rows = [np.nan_to_num(row) for row in rows]
     reached = sum(equal_iqm(row) >= 1.0 for row in rows)
-    weights = np.concatenate([np.full(len(row), 1 / (len(row) * len(rows))) for row in rows])
-    rng = np.random.default_rng(0)
-    drawn = np.concatenate([rng.choice(row, (RESAMPLES, len(row))) for row in rows], axis=1)
+    weights = equal_weights(rows)
+    low, high = interval(weighted_iqm(_resampled(rows), weights))
+    return Normalised(float(weighted_iqm(np.concatenate(rows), weights)), low, high, len(rows), reached)
+
+
+def profile(rows: Sequence[np.ndarray], thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the performance profile of `rows` at `thresholds` [T], and the bounds of its 95 % interval, each [T].
+
+    `rows` are the normalised scores [seeds] of each row. The profile is the share of runs that score above a threshold,
+    each row with the same weight; NaN counts as 0.
+    """
+    rows = [np.nan_to_num(row) for row in rows]
+    weights, drawn = equal_weights(rows), _resampled(rows)
+    values = np.concatenate(rows)
+    share = np.array([weights @ (values > one) for one in thresholds])
+    low, high = zip(*(interval((drawn > one) @ weights) for one in thresholds), strict=True)
+    return share, np.array(low), np.array(high)
+
+
+def equal_weights(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Return a weight for each seed of `rows`, one after the other: all rows weigh the same, however many seeds."""
+    return np.concatenate([np.full(len(row), 1 / (len(row) * len(rows))) for row in rows])
+
+
+def interval(drawn: np.ndarray) -> tuple[float, float]:
+    """Return the bounds of the 95 % percentile interval of a statistic, from its values `drawn` [resamples]."""
     tail = (1.0 - CONFIDENCE) / 2
-    low, high = np.quantile(weighted_iqm(drawn, weights), (tail, 1.0 - tail))
-    return Normalised(float(weighted_iqm(np.concatenate(rows), weights)), float(low), float(high), len(rows), reached)
+    low, high = np.quantile(drawn, (tail, 1.0 - tail))
+    return float(low), float(high)
+
+
+def _resampled(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Return stratified resamples [RESAMPLES, seeds of all rows] of `rows`: the seeds of each row are drawn apart."""
+    rng = np.random.default_rng(0)
+    return np.concatenate([rng.choice(row, (RESAMPLES, len(row))) for row in rows], axis=1)
 
 
 def equal_iqm(values: np.ndarray) -> float:

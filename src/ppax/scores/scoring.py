@@ -34,7 +34,8 @@ from ppax.run.provenance import versions_and_hardware
 from ppax.run.restore import fresh_state, planned_iterations
 from ppax.run.result import NumericalError
 from ppax.scores import results
-from ppax.scores.curves import draw_curve
+from ppax.scores.curves import draw_curve, draw_profile
+from ppax.scores.normalised import normalised
 from ppax.scores.results import FAILED, Score, SeedResult, fingerprint, with_members
 from ppax.scores.suite import RETURN, SuiteRow, choose
 from ppax.storage.cache import kept_programs
@@ -163,8 +164,8 @@ def score_rows(
     """Measure those rows that have no complete score in the folder `out`, and return the outcomes of all rows.
 
     Scores and learning curves are written there, with a file for each row, so that a call after an interruption
-    continues where the last one was. A missing library, a numerical fault, too little memory or an environment that
-    fails ends only the measurement of its row.
+    continues where the last one was; at the end also a performance profile of all rows. A missing library, a numerical
+    fault, too little memory or an environment that fails ends only the measurement of its row.
     """
     out.mkdir(parents=True, exist_ok=True)
     outcomes = []
@@ -179,6 +180,7 @@ def score_rows(
         outcomes.append(RowOutcome(row, score))
         _draw(score, out)
         say(f"{row.name}: IQM {score.statistics.iqm:.4g}, {score.status}")
+    _draw_together([outcome.score for outcome in outcomes if outcome.score is not None], out)
     return outcomes
 
 
@@ -187,12 +189,26 @@ def _draw(score: Score, out: Path) -> None:
 
     Warns if matplotlib is missing.
     """
-    if score.row.at_most is not None:
-        return
+    if score.row.at_most is None:
+        _or_warn(f"no learning curve of {score.row.name}", lambda: draw_curve(score, out / f"{score.row.name}.png"))
+
+
+def _draw_together(scores: Sequence[Score], out: Path) -> None:
+    """Write profile.png into the folder `out`: the performance profile of all scores that have a published reference.
+
+    There is none for fewer than two of them. Warns if matplotlib is missing.
+    """
+    rows = [values for score in scores if (values := normalised(score)) is not None]
+    if len(rows) > 1:
+        _or_warn("no performance profile", lambda: draw_profile({"ppax": rows}, out / "profile.png"))
+
+
+def _or_warn(without: str, draw: Callable[[], None]) -> None:
+    """Draw a picture; where matplotlib is missing, warn, in the words `without`, that there is none."""
     try:
-        draw_curve(score, out / f"{score.row.name}.png")
+        draw()
     except ImportError as error:
-        warnings.warn(f"no learning curve of {score.row.name}: {error}", stacklevel=2)
+        warnings.warn(f"{without}: {error}", stacklevel=4)
 
 
 POINTS = 100  # most points of a learning curve

@@ -13,7 +13,7 @@ import tomli_w
 from ppax import config
 from ppax.core.types import printable
 from ppax.reports import comparison
-from ppax.scores.results import FAILED, Score, fingerprint, load
+from ppax.scores.results import FAILED, Score, fingerprint, load, settings_of, written_settings
 from ppax.scores.scoring import SEEDS, RowOutcome
 from ppax.scores.suite import FILES, every, read_suite
 
@@ -64,15 +64,18 @@ def published(folder: Path) -> list[Score]:
         load(row, folder)
         for row in every([*read_suite(), *(row for path in FILES.values() for row in read_suite(path))], True)
     )
-    return [score for score in found if score is not None and _is_complete(score)]
+    return [score for score in found if score is not None and _is_complete(score, folder)]
 
 
-def _is_complete(score: Score) -> bool:
+def _is_complete(score: Score, folder: Path) -> bool:
     """Return True if a score has all seeds of the protocol and its row's present settings, in any version of ppax."""
-    version = str(score.about.get("ppax"))
-    return len(score.seeds) >= (score.row.seeds or SEEDS[score.backend]) and score.fingerprint == fingerprint(
-        score.row, score.episodes, version
-    )
+    row, version = score.row, str(score.about.get("ppax"))
+    if len(score.seeds) < (row.seeds or SEEDS[score.backend]):
+        return False
+    try:
+        return score.fingerprint == fingerprint(row, score.episodes, version)
+    except ImportError:  # without the environment's library its settings are unknown: the row's own are compared
+        return written_settings(row, folder) == settings_of(row)
 
 
 def scores_to_toml(scores: Iterable[Score]) -> str:

@@ -1,0 +1,156 @@
+"""Which default matters: each one halved and doubled on five environments of the public suite, ten seeds each.
+
+    python benchmarks/sensitivity.py            # some two hours on two cores; goes on where it was interrupted
+    python benchmarks/sensitivity.py --quick    # two seeds of a few iterations, nothing written
+
+All ten seeds of a setting are one program. As in `ppax score`, the score of a seed is the mean return of 128 episodes
+of its final policy. A cell of the picture is the IQM over the seeds, 0 where it is that of the untrained policy and 1
+where it is that of the defaults. Discounts are changed by their horizon: 1 / (1 - gamma) is halved and doubled, and
+1 / (1 - lambda) of GAE. Where the rollout changes, the number of minibatches follows, as by default: each keeps its
+number of rows. `off` leaves out a normalisation, or the decay of the learning rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import report
+from ppax import config
+from ppax.reports.statistics import statistics_of
+from ppax.scores import scoring, suite
+from report import Report
+
+ROWS = ("Acrobot", "MountainCar", "MountainCarContinuous", "Pendulum", "CartPole-masked")  # of the public suite
+SEEDS = 10
+NUMBERS = {  # name in the picture, and option
+    "learning rate": "agent.learning_rate",
+    "horizon of gamma": "agent.gamma",
+    "horizon of lambda": "agent.advantage.gae_lambda",
+    "clip range": "agent.loss.clip_eps",
+    "entropy bonus": "agent.ent_coef",
+    "value loss": "agent.vf_coef",
+    "gradient norm": "agent.max_grad_norm",
+    "epochs": "agent.num_epochs",
+    "minibatches": "agent.minibatch.num_minibatches",
+    "environments": "num_envs",
+    "rollout length": "num_steps",
+    "hidden width": "agent.network.hidden",
+}
+HORIZONS = ("agent.gamma", "agent.advantage.gae_lambda")
+SWITCHES = {  # name in the picture, and options that leave it out
+    "observations normalised": {"agent.normalize_obs": False},
+    "rewards normalised": {"agent.normalize_reward": False},
+    "advantages normalised": {"agent.normalize_advantage": "none"},
+    "learning rate decays": {"agent.schedule.part": "constant"},
+}
+
+
+def variants(row: suite.SuiteRow) -> dict[str, dict[str, Any]]:
+    """Options of each changed setting by its name, as `learning rate x2`."""
+    usual = dict(config.flatten(config.resolve(row.run_config())))
+    found: dict[str, dict[str, Any]] = {}
+    for name, path in NUMBERS.items():
+        for factor in (0.5, 2):
+            value = changed(path, usual[path], factor)
+            if value != usual[path]:
+                found[f"{name} x{factor:g}"] = {path: value}
+    return found | {f"{name} off": options for name, options in SWITCHES.items()}
+
+
+def changed(path: str, value: Any, factor: float) -> Any:
+    """A default multiplied by `factor`: a discount's horizon; whole numbers stay whole, and at least 1."""
+    if path in HORIZONS:
+        return round(1 - (1 - value) / factor, 6)
+    if isinstance(value, list | tuple):
+        return [changed(path, one, factor) for one in value]
+    return max(1, round(value * factor)) if isinstance(value, int) else value * factor
+
+
+def main() -> None:
+    """Measure what is missing, save after each setting, draw the picture."""
+    parser = argparse.ArgumentParser(description="Each default halved and doubled on five environments.")
+    parser.add_argument("--quick", action="store_true", help="two seeds of a few iterations; nothing written")
+    parser.add_argument("--rows", nargs="*", default=ROWS, help="rows of the public suite, without `public-`")
+    options = parser.parse_args()
+    task = "Scores with one default changed: 1 is the score of the defaults, 0 that of the untrained policy"
+    sheet = Report(None if options.quick else "sensitivity", task, {"rows": list(ROWS), "seeds": SEEDS})
+    cells: dict[str, dict[str, Any]] = {}
+    if sheet.path is not None and sheet.path.exists():
+        cells = json.loads(sheet.path.read_text())["cells"]
+    for row in suite.read_suite(suite.PUBLIC):
+        name = row.name.removeprefix("public-")
+        if name not in options.rows:
+            continue
+        own = cells.setdefault(name, {})
+        for setting, settings in {"defaults": {}, **variants(row)}.items():
+            if setting in own:
+                continue
+            nested = config.overridden(row.options, config.unflatten(settings))
+            steps = 20_000 if options.quick else row.steps
+            score = scoring.measure(
+                dataclasses.replace(row, options=nested, steps=steps), 2 if options.quick else SEEDS
+            )
+            own[setting] = {"options": settings, "scores": list(score.scores), "random": score.random}
+            print(f"{name}, {setting}: IQM {score.statistics.iqm:.4g}, {score.seconds:.0f} s", flush=True)
+            sheet.save(cells=cells)
+    if sheet.path is not None:
+        draw(cells, sheet.path.with_suffix(".png"))
+
+
+def relative(own: dict[str, Any], setting: str) -> tuple[float, bool]:
+    """The IQM of a setting, 0 for the untrained policy and 1 for the defaults; whether it differs from the defaults.
+
+    It differs if the 95 % intervals of both do not overlap.
+    """
+    usual, this = (statistics_of(own[name]["scores"]) for name in ("defaults", setting))
+    random = own["defaults"]["random"]
+    return (this.iqm - random) / (usual.iqm - random), this.high < usual.low or this.low > usual.high
+
+
+def draw(cells: dict[str, dict[str, Any]], path: Path) -> None:
+    """The heat map: a row for each default, and two columns (halved, doubled) for each environment."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    names = [name for name in ROWS if "defaults" in cells.get(name, {})]
+    labels = [*NUMBERS, *SWITCHES]
+    grid = np.full((len(labels), 2 * len(names)), np.nan)
+    differs = np.zeros(grid.shape, bool)
+    for column, name in enumerate(names):
+        for line, label in enumerate(labels):
+            for side, ending in enumerate(("x0.5", "x2") if label in NUMBERS else ("off",)):
+                if f"{label} {ending}" in cells[name]:
+                    grid[line, 2 * column + side], differs[line, 2 * column + side] = relative(
+                        cells[name], f"{label} {ending}"
+                    )
+    figure, axis = plt.subplots(figsize=(2.1 * len(names) + 3, 0.36 * len(labels) + 1.6), layout="constrained")
+    image = axis.imshow(np.clip(grid, 0, 1.2), cmap="RdYlGn", vmin=0.0, vmax=1.2, aspect="auto")
+    for (line, column), value in np.ndenumerate(grid):
+        if np.isfinite(value):
+            weight = "bold" if differs[line, column] else "normal"
+            axis.text(column, line, f"{value:.2f}", ha="center", va="center", fontsize=8, weight=weight)
+    axis.set_xticks(range(2 * len(names)), ["halved\n(off)", "doubled"] * len(names), fontsize=8)
+    axis.set_yticks(range(len(labels)), labels, fontsize=9)
+    for column in range(1, len(names)):
+        axis.axvline(2 * column - 0.5, color="white", lw=4)
+    for column, name in enumerate(names):
+        axis.text(2 * column + 0.5, -0.8, name, ha="center", fontsize=9, weight="bold")
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    figure.colorbar(image, label="score: 0 untrained, 1 defaults", shrink=0.7)
+    text = f"IQM of {SEEDS} seeds; bold: the 95 % interval does not overlap that of the defaults"
+    figure.supxlabel(f"{text}; {report.hardware()['cpu']}", fontsize=8, color="#555555")
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()

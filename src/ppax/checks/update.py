@@ -296,9 +296,10 @@ def weights_of(part: Any) -> Weights | None:
 def targets(weights: Weights, steps: Any, next_value: Any, gamma: float) -> tuple[np.ndarray, np.ndarray]:
     """Return advantages and value targets [T, B], computed in float64 as explicit sums over later steps.
 
-    Every estimator is a sum of one-step errors delta_u = rho (r_u + gamma V'_u - V_u) with weights (gamma c)^(u - t)
-    over the steps u from t to the end of the episode; rho and c are `step` and `trace` of `weights`, V' is
-    `next_value`. These are lambda-returns (Schulman et al. 2016, https://arxiv.org/abs/1506.02438, eq. 11 and 12).
+    For every estimator, the value target minus V_t is a sum of one-step errors delta_u = rho (r_u + gamma V'_u - V_u)
+    with weights (gamma c)^(u - t) over the steps u from t to the end of the episode; rho and c are `step` and `trace`
+    of `weights`, V' is `next_value`. These are lambda-returns (Schulman et al. 2016, https://arxiv.org/abs/1506.02438,
+    eq. 11 and 12). The advantage is the same sum, unless `weights.canonical` is True (see `Weights`).
     """
     reward, value, next_v = (np.asarray(x, np.float64) for x in (steps.reward, steps.value, next_value))
     terminated, truncated = np.asarray(steps.terminated), np.asarray(steps.truncated)

@@ -1,4 +1,7 @@
-"""Groups of agents that differ: each group of an environment's agents is trained by an agent of its own."""
+"""Agent for groups of players: each group is trained by a PPO or an Independent of its own.
+
+Players are the agents of an environment; those of different groups may have different spaces.
+"""
 
 from __future__ import annotations
 

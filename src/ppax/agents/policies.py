@@ -79,7 +79,11 @@ def _env_of(env: Any, num_envs: int, size: int) -> PolicyEnv:
 
 
 def without_extensions(agent: Any) -> Any:
-    """Return `agent` without extensions, because some would change its actions, such as that of DAgger."""
+    """Return `agent` without its extensions, for callers that need the actions of the policy itself.
+
+    Evaluations and the past selves of self-play act in this way. An extension may change actions: that of DAgger
+    replaces some of them by a teacher's.
+    """
 
     def one(node: Any) -> Any:
         return dataclasses.replace(node, extensions=()) if isinstance(node, PPO) else node

@@ -95,9 +95,10 @@ def may_round(network: Any) -> bool:
     """Return True if a network's products may be in bfloat16: its layers are ppax's, and none rounds observations.
 
     Even standardised observations must not be rounded: a goal and a position that differ by less than 2^-8 standard
-    deviations would be equal. The first hidden layer is never rounded (networks/composed.py). Without hidden layers, a
-    memory or a head reads the observations, and a window memory reads those of all its steps; products with short
-    kernels are not rounded (networks/products.py).
+    deviations would be equal. The first hidden layer is never rounded (networks/composed.py). Without hidden layers,
+    the memory or the head multiplies the observations, a window memory those of several steps at once. The result is
+    then True only if these inputs are fewer than MIN_SIDE, because products with so few inputs are never rounded
+    (networks/products.py).
     """
     if not isinstance(network, Composed) or not network.own_products:
         return False
@@ -105,9 +106,11 @@ def may_round(network: Any) -> bool:
 
 
 def _longest(torso: Torso) -> int:
-    """Return the largest number of observation elements that one matrix product reads, if there are no hidden layers.
+    """Return the number of inputs of the product that reads observations in a network without hidden layers.
 
-    `torso` has the encoders and the memory of a network; a window memory reads the observations of several steps.
+    The product is that of the memory or of the head; a window memory reads the observations of several steps. `torso`
+    has the encoders and the memory. `may_round` compares the result with MIN_SIDE, the least number of inputs of a
+    product that is rounded.
     """
     cell = torso.memory.cell if isinstance(torso.memory, Stack) else torso.memory
     return _width(torso.readers) * (cell.steps if isinstance(cell, Window) else 1)

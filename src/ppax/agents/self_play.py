@@ -158,10 +158,11 @@ class SelfPlay:
         return table
 
     def replaced(self, before: SelfPlayState, after: SelfPlayState) -> dict[str, Array]:
-        """Return masks [E * A_g], a dict by group, of the streams whose past self is another one after an update.
+        """Return masks [E * A_g], a dict by group, of the streams whose past self was exchanged by an update.
 
-        A stream is one player (agent of an environment) in one environment. `before` and `after` are the states of
-        self-play before and after the update.
+        Training resets the memory in these streams, as it is that of another policy. A stream is one player (agent of
+        an environment) in one environment. `before` and `after` are the states of self-play before and after the
+        update.
         """
         drawn, place = after.num_snapshots != before.num_snapshots, before.num_snapshots % self.pool.size
         masks = {}
@@ -449,7 +450,11 @@ def _on_one_device(program: Program) -> Program:
 
 
 class Block(NamedTuple):
-    """Environments in which one group is played by past selves (snapshots of its learner), and the rows of these."""
+    """Environments in which one group is played by past selves, which are snapshots of the group's learner.
+
+    The slices say which environments these are, which agents of an environment are in the group, and which of the
+    group's streams [E * A_g] the past selves play.
+    """
 
     name: str  # of the group
     envs: slice
@@ -512,10 +517,10 @@ def play_games(
 ) -> Games:
     """Return the games (episodes) of a rollout: number and scores of those that ended, and those that go on.
 
-    `reward` is [T, E, A]; the sum of an episode's rewards, weighted by `margin_weights`, decides. `first` [T, E] marks
-    the first step of an episode, `ended` [T, E] the autoreset step after its last step. `returns` and `counts` are
-    those of the games that were running before. An episode that starts without an autoreset step follows one that a
-    forced reset truncated, which is not rated.
+    `reward` is [T, E, A]; the sum of a game's rewards, weighted by `margin_weights`, decides. `first` [T, E] marks the
+    first step of a game, `ended` [T, E] the autoreset step after its last step. For the games that were running before
+    the rollout, `returns` [E, A] are the returns so far, and `counts` [E] says whether the game is rated at its end. A
+    game that a forced reset truncates is not rated; there is no autoreset step after it.
     """
 
     def step(state: tuple[Array, Array], inputs: tuple[Array, Array, Array]) -> Any:

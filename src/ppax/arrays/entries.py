@@ -17,18 +17,20 @@ INDICES = re.compile(r"(\d+)(?::(\d+))?")
 def names_of(tree: PyTree, separator: str = ".", is_leaf: Callable[[Any], bool] | None = None) -> list[str]:
     """Return the name of each array of an observation: its keys in Dict and Tuple spaces, "" for a single array.
 
-    `separator` stands between the keys. `is_leaf` says which nodes of `tree` stand for an array, if those are trees.
+    `separator` joins the keys. `is_leaf` is that of `jax.tree.map`: a node for which it returns True counts as one
+    array, although it is a tree, such as the running statistics of an array.
     """
     paths = jax.tree_util.tree_flatten_with_path(tree, is_leaf)[0]
     return [separator.join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path) for path, _ in paths]
 
 
 def find_entries(text: str, shapes: Mapping[str, tuple[int, ...]], option: str) -> dict[str, slice]:
-    """Return the arrays of an observation that `text` names, and which part of each, as a slice.
+    """Return the arrays of an observation that `text` selects, each with the slice of its elements that is selected.
 
-    `text` is the name of an array or the beginning of several names ("state" for "state.joints" and "state.speed"), of
-    which everything is meant, or ends in an index or a range of a vector. `shapes` has the shapes of all arrays by
-    name. Raises ConfigError, which names `option` and the nearest valid text, if there is no such entry.
+    `text` may be the name of an array ("joints"), or the first keys of several names ("state" for "state.joints" and
+    "state.speed"): then all elements of these arrays are selected. Or it is the name of a vector with an index
+    ("joints.4") or a range ("joints.4:7"). `shapes` has the shapes of all arrays by name. Raises ConfigError, which
+    names `option` and the nearest valid text, if there is no such entry.
     """
     inside = [name for name in shapes if text and (name == text or name.startswith(f"{text}."))]
     if inside:

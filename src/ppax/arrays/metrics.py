@@ -184,10 +184,11 @@ def each(names: Mapping[str, str], *reductions: str) -> np.ndarray:
 
 
 def counts_of(kinds: Mapping[str, str]) -> np.ndarray:
-    """Return the index, for each metric of `kinds`, of the column that has its number of episodes, [k].
+    """Return for each of the k metrics in `kinds` the index of its number of episodes in `Summary.means`, [k].
 
-    `kinds` has reductions by name. The column is that of the metric "episodes" with the same suffix, such as a group's
-    name; 0 where there is none.
+    `kinds` has reductions by the metrics' names. The number of episodes is the metric "episodes" with the same suffix,
+    such as a group's name. If there is none the index is 0, which has no effect: callers use the number only for
+    metrics over episodes (the reductions per_episode and std).
     """
     every = list(kinds)
     episodes = ["episodes" + name.removeprefix(name.partition("/")[0]) for name in every]

@@ -91,10 +91,11 @@ def context_from_rollouts(
     key: Key,
     change: Callable[[CheckContext], CheckContext] = lambda context: context,
 ) -> CheckContext:
-    """Return a context with the first rollout in which enough episodes have ended, else with the last one collected.
+    """Return a context with a rollout in which ENDS episodes have ended, or with the last rollout if there is none.
 
-    Enough are ENDS. Rollouts of `num_steps` steps are collected for at most about STEPS steps or SECONDS seconds. After
-    the first of them, which is not returned, `change` is applied to the context, for example to update the learner.
+    Rollouts of `num_steps` steps are collected one after another. The first is never returned: after it, `change` is
+    applied to the context, for example to update the learner. Of the later ones, the first in which at least ENDS
+    episodes have ended is returned, or the one after which about STEPS steps or SECONDS seconds have passed.
     """
     start_key, first_key, later_key = jax.random.split(key, 3)
     state = fast_compiled(lambda agent, env, key: start(agent, env, num_steps, key))(agent, env, start_key)
@@ -156,7 +157,8 @@ def gradient(context: CheckContext, rollout: Rollout, key: Key) -> dict[str, np.
 def fewest_envs(agent: Agent, env: Env, num_steps: int) -> int:
     """Return the smallest number of environments with which a rollout has at least ROWS steps and fits the minibatches.
 
-    It divides the number of environments in `env`; if no smaller number does, it is that number.
+    Only divisors of the number of environments in `env` are considered. If no smaller divisor will do, the result is
+    the number of environments in `env`.
     """
     check_sizes(agent, env, num_steps)
     enough = -(-ROWS // (num_steps * env.num_agents))

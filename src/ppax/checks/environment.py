@@ -132,7 +132,11 @@ def _counts(agents: Any) -> list[Any]:
 
 
 def _leaves(inner: Any) -> Iterator[str]:
-    """Yield messages about fields that JAX cannot handle: static ones that are unhashable, leaves without numbers."""
+    """Yield a message if a field of the environment `inner` is one that JAX cannot handle; nothing otherwise.
+
+    That is a static field that cannot be hashed, or any other field whose value is neither a number nor an array, nor a
+    tree of these. `inner` is the user's environment without ppax's wrappers.
+    """
     leaves, structure = jax.tree.flatten(inner)
     for leaf in leaves:
         if not isinstance(leaf, kinds.Number | np.ndarray | np.generic | jax.Array):

@@ -264,10 +264,12 @@ def _poison(tree: PyTree, where: Array) -> PyTree:
 
 
 class Weights(NamedTuple):
-    """Coefficients of an advantage estimator, as `targets` uses them, where all probability ratios are 1.
+    """Coefficients of an advantage estimator, from which `targets` computes its results, for probability ratios of 1.
 
-    `trace` is the decay c of the trace, and `step` the factor rho of each one-step error. With `canonical`, the
-    advantage is the one-step error in which the next value target stands for the next value.
+    With delta_t = rho (r_t + gamma V'_t - V_t), where V'_t is V of the observation after step t (0 after a
+    termination), the value target is G_t = V_t + sum_k (gamma c)^k delta_{t+k}, over the steps t + k of the same
+    episode. The advantage is G_t - V_t. With `canonical` it is that of the V-trace paper, rho (r_t + gamma G_{t+1} -
+    V_t), where V'_t takes the place of G_{t+1} after the last step of an episode or of the rollout.
     """
 
     trace: float  # c
@@ -294,9 +296,10 @@ def weights_of(part: Any) -> Weights | None:
 def targets(weights: Weights, steps: Any, next_value: Any, gamma: float) -> tuple[np.ndarray, np.ndarray]:
     """Return advantages and value targets [T, B], computed in float64 as explicit sums over later steps.
 
-    Every estimator is a sum of one-step errors delta_u = rho (r_u + gamma V'_u - V_u) with weights (gamma c)^(u - t)
-    over the steps u from t to the end of the episode; rho and c are `step` and `trace` of `weights`, V' is
-    `next_value`. These are lambda-returns (Schulman et al. 2016, https://arxiv.org/abs/1506.02438, eq. 11 and 12).
+    For every estimator, the value target minus V_t is a sum of one-step errors delta_u = rho (r_u + gamma V'_u - V_u)
+    with weights (gamma c)^(u - t) over the steps u from t to the end of the episode; rho and c are `step` and `trace`
+    of `weights`, V' is `next_value`. These are lambda-returns (Schulman et al. 2016, https://arxiv.org/abs/1506.02438,
+    eq. 11 and 12). The advantage is the same sum, unless `weights.canonical` is True (see `Weights`).
     """
     reward, value, next_v = (np.asarray(x, np.float64) for x in (steps.reward, steps.value, next_value))
     terminated, truncated = np.asarray(steps.terminated), np.asarray(steps.truncated)
@@ -323,12 +326,12 @@ SIGMAS = 6.0  # allowed deviation of a mean score, in standard errors
 
 
 def scores(agent: PPO, learner: LearnerState, rows: PyTree, key: Key) -> tuple[Array, Array]:
-    """Return sums over sampled actions of the derivatives of log p, and of their squares: [DIRECTIONS, rows] each.
+    """Return sums over sampled actions of directional derivatives of log p, and of their squares: [DIRECTIONS, N] each.
 
-    Each derivative is along one of DIRECTIONS random changes of the parameters and features that `decide` of the
-    network reads. If log_prob is the log density of the samples, their mean is 0. The distribution's own fields are not
-    changed directly: their derivatives need not have mean 0, because fields may depend on each other, as
-    log-probabilities do.
+    The directions are DIRECTIONS random changes of the parameters and of the features that `decide` of the network
+    reads. If log_prob is the log density of the samples, the derivatives have mean 0. That need not be so for
+    derivatives by single fields of the distribution, because fields may depend on each other, as log-probabilities do,
+    whose exponentials sum to 1. `rows` are the arguments of `agent.policy` after `learner`, for N steps.
     """
     action_mask, count = rows[-1], rows[-2].shape[0]
     features = agent.policy(learner, *rows).features

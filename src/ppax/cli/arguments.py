@@ -44,7 +44,10 @@ class Argument(NamedTuple):
         return self.words[0] if self.words else ""
 
     def further(self) -> list[Argument]:
-        """Return a list with one Argument without option, of the words after the first one; [] if there are none."""
+        """Return the words after the first one as an Argument without an option, in a list; [] if there are none.
+
+        A caller that takes an option and its one value out of the command line leaves these words in it.
+        """
         return [Argument("", self.words[1:])] if self.words[1:] else []
 
 
@@ -193,9 +196,11 @@ def dashed(flag: str) -> str:
 
 
 def renamed_option(path: str, old: str, new: str) -> str:
-    """Return a dotted path with `old` replaced by `new`, but not in names that the user gave (groups, keys of parts).
+    """Return an option's dotted path with `old` replaced by `new`, except in names that the user gave.
 
-    Names of extensions always get underscores.
+    The command line has hyphens where run files and Python have underscores, so `old` is "_" and `new` is "-", or the
+    reverse. Names that the user gave are those of groups and the keys of tables of parts, which stay as they are, and
+    those of extensions, which always get underscores.
     """
     by_name, by_key = fields_holding(CHAIN), fields_holding(TABLE)
     words, before = list[str](), ""

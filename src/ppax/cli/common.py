@@ -167,7 +167,10 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a sweep on a Ray cluster: its address and the resources of a program."""
+    """Add the options of a sweep on a Ray cluster: its address, and CPUs, GPUs and retries of each program.
+
+    A sweep is divided into programs: each trains some of the sweep's members (runs) in a worker process on the cluster.
+    """
     group = parser.add_argument_group("cluster")
     for name, option in placing.OPTIONS.items():
         flag = f"--{placing.RAY}" if name == "address" else f"--{option.path}"

@@ -150,9 +150,10 @@ def build_agent(config: Config, env: Any, self_play: Pool = NO_POOL) -> Agent:
 
 
 def _agents(config: Config, env: Any, self_play: Pool) -> Agent:
-    """Build the agent of a configuration with every option for `env`; with groups of players, one agent for each group.
+    """Return the agent for `env` that a complete configuration describes, one in which every option has a value.
 
-    Players are the agents inside an environment.
+    With groups of players, which are the agents inside an environment, the result has one agent for each group. With
+    `self_play` on, it trains against earlier versions of the groups' policies.
     """
     tables = group_tables.checked_tables(config, dict(env.sizes))
     if not env.sizes:

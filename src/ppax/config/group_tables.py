@@ -4,9 +4,12 @@ agents = "shared"
 [agent]
 learning_rate = 1e-3
 [groups.prey]
-players = [0]              # if the environment defines no groups, or, on the host, has groups by the agents' names
+players = [0]              # indices or names of the agents in this group
 [groups.prey.agent]
 learning_rate = 3e-4
+
+`players` is left out where the environment defines its groups. On the host, ppax forms groups of agents with different
+spaces by the agents' names ("prey_0" is in "prey"); `players` may replace these groups.
 """
 
 from __future__ import annotations
@@ -125,9 +128,9 @@ def require_groups(config: Config) -> None:
 def _merged(base: Any, own: Any, cls: type | None) -> Any:
     """Return `base`, the table of a part of class `cls` (None: unknown), with its options overridden by those of `own`.
 
-    A part is a swappable object, such as a loss. If a nested table of `own` chooses another part than that of `base`,
-    it replaces the nested table of `base` as a whole; else the two are merged in the same way. A nested table that does
-    not say which part it is for is one of the default part (in `base`) or of the same part as in `base` (in `own`).
+    A part is a swappable object, such as a loss. Nested tables for the same part are merged in the same way; a nested
+    table of `own` for another part replaces the nested table of `base`. A nested table without the key `part` is for
+    the default part if it is in `base`, and for the part that `base` has if it is in `own`.
     """
     if not isinstance(base, Mapping) or not isinstance(own, Mapping):
         return own

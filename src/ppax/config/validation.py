@@ -101,9 +101,10 @@ def _options_of_parts(held: PartField, field: dataclasses.Field[Any], config: Co
 
 
 def _no_parts(field: dataclasses.Field[Any], choices: Choices, path: str) -> Option:
-    """Return an option for the empty list of parts at `path`; its limits name the parts that may be in the list.
+    """Return an option whose value is the empty list of parts at `path`; its limits name the parts that may be listed.
 
-    A part is a swappable object, such as a logger.
+    Through it, a complete configuration, which has a value for every option, contains the empty list, too. A part is a
+    swappable object, such as a logger.
     """
     limits = {"choices": tuple(choices)}
     return Option(path, str, many=True, default=(), doc=field.metadata["doc"], limits=limits)

@@ -103,7 +103,8 @@ def typed(names: Iterable[str], within: Iterable[Path] = ()) -> None:
 def naming(arguments: Iterable[str]) -> Iterator[None]:
     """Yield once; inside of this context, directories among a command line's arguments count as untrusted.
 
-    The current directory is not searched for modules if it lies in one of these directories.
+    Such a directory may be a run directory from a stranger. If the current directory is one of them or lies in one, it
+    is not searched for modules, so that no file of the stranger is imported.
     """
     before = set(_arguments)
     values = [part for one in arguments for part in (one, one.partition("=")[2])]
@@ -118,18 +119,19 @@ def naming(arguments: Iterable[str]) -> Iterator[None]:
 def granted() -> tuple[list[str], list[str], list[str]]:
     """Return what is trusted in this process: (names, names on the command line, directories of configuration files).
 
-    Names on the command line are among the first, too; of these, packages may also lie in the current directory. In
-    another process, `with trusting(names, within=directories), trusting(on_command_line, beside=True)` gives the same
-    trust.
+    The first list has all trusted names. The second has those of them that the command line gave: their packages may
+    also lie in the current directory. The result is for the workers of a sweep, which get the same trust by `with
+    trusting(names, within=directories), trusting(on_command_line, beside=True)`.
     """
     return sorted(_trusted | _of_settings()), sorted(_beside), sorted(_holding)
 
 
 def flags(names: Collection[str] | None = None) -> str:
-    """Return the options `--trust NAME` that another command line needs, each with a space before it; "" for none.
+    """Return the options `--trust NAME` for a command that ppax suggests, each with a space before it; "" for none.
 
-    Without `names` there is one for each name that this command line trusts. With `names` there is one for each package
-    that this command line trusts, and for each of `names` that the settings file does not trust.
+    Without `names`, these are all names that the present command line trusts. `names` are what the run files of the
+    suggested command need; then the options are those of `names` that the settings file does not trust, and all
+    packages that the present command line trusts.
     """
     own = _beside if names is None else {name for name in _beside if not is_place(name)}
     named = own | {*(names or ())} - _of_settings()
@@ -194,7 +196,10 @@ def _checked(name: str, place: str) -> str:
 
 
 def _refuse_library(package: str, text: str) -> None:
-    """Raise ConfigError, which begins with `text`, for ppax and Python's own packages, which cannot be trusted."""
+    """Raise ConfigError, which begins with `text`, if `package` is ppax or belongs to Python: nobody can trust these.
+
+    Otherwise a run file could call any of their functions, such as `os.system`, with arguments of its choice.
+    """
     if package in NEVER:
         whose = "parts of ppax have names of their own" if package == "ppax" else f"{package} belongs to Python itself"
         raise ConfigError(f"{text}: {whose}, and cannot be trusted; must be a package of yours")

@@ -277,9 +277,9 @@ def free_tables(known: Iterable[Option]) -> tuple[str, ...]:
 def nearest(path: str, known: Collection[str]) -> str:
     """Return the known option nearest to an unknown `path`: by meaning, else by last component, else by spelling.
 
-    The meaning is that of a name in another library. An option with the same last component counts if its first
-    component is the same, too, or if it has only one; otherwise the nearest of the options in the table of `path` is
-    returned, if there are any.
+    The meaning is that of a name in another library. If the table of `path` has options, a known option with the same
+    last component counts only if its first component is the same, too, or if it has no other component than the last;
+    if no option counts, the nearest option of the table is returned.
     """
     table, _, own = path.rpartition(".")
     row = unknown_names.meaning(own)

@@ -54,9 +54,10 @@ def _hashable(value: Any) -> Any:
 
 
 class Held:
-    """Holder of an object in a static field, for objects that can be neither hashed nor compared, as trees of arrays.
+    """Wrapper of an object in a static field that can be neither hashed nor compared, such as a tree of arrays.
 
-    Two holders are equal if they hold the same object.
+    Static fields must be hashable, for `jax.jit`. Two wrappers are equal if they hold the same object, and a wrapper's
+    hash is the object's identity.
     """
 
     def __init__(self, value: Any):
@@ -219,7 +220,7 @@ def _same(value: Any) -> Any:
 
 
 def _explained(cls: type) -> Any:
-    """Return the constructor of `cls`, with a TypeError for an unknown option that says what to write instead.
+    """Return a constructor for `cls` that raises a TypeError, with what to write instead, for an unknown option.
 
     The constructor also converts the values of fields that are declared with `convert`.
     """
@@ -243,7 +244,12 @@ def _explained(cls: type) -> Any:
 
 
 def _remedy(cls: type, name: str) -> str:
-    """Return what to write for `name`, an option that `cls` lacks: one of a part inside it, or a similar one."""
+    """Return what to write instead of `name`, which is no option of the class `cls`, for the error.
+
+    If the default part of a field has the option, the text says to set it there, as in "write
+    loss=ppax.losses.ClippedSurrogate(clip_eps=...)". Otherwise the text suggests an option of the same meaning in
+    another library, or of similar spelling.
+    """
     fields, row = dataclasses.fields(cls), unknown_names.meaning(name)
     wanted = row.name if row and row.option.startswith("agent.") else name
     for field in fields if wanted not in {field.name for field in fields} else ():

@@ -55,7 +55,7 @@ class Agent(Protocol):
 
     @property
     def requires(self) -> Requirements:
-        """Requirements of this agent on its environment: number of agents, groups with their sizes, copies."""
+        """Requirements of this agent on its environment: number of agents, groups with their sizes, and `num_envs`."""
 
     @property
     def sharing(self) -> str:
@@ -119,9 +119,10 @@ class Agent(Protocol):
     def start_carry(self, num_streams: int) -> PyTree:
         """Return the carry (state of memory and extensions) of B streams at the start of collection, [B, ...].
 
-        A stream is one agent in one environment. Without extensions that act, the carry is the network's memory; with
-        them, it is an `Acting`: the memory and the extensions' states, such as held noise. `policy` and `act` take
-        either. From a memory alone, `act` draws new noise at each step, and the policy acts without extensions.
+        A stream is one agent in one environment. If no extension takes part in acting, the carry is the network's
+        memory, as from `initial_carry`. Otherwise it is an `Acting`: the memory and the extensions' states, such as
+        held noise. `policy` and `act` take either. If `act` is given the memory only, no extension takes part, and
+        noise is drawn anew at each step.
         """
 
     def init_streams(self, num_streams: int) -> PyTree:
@@ -235,9 +236,10 @@ class Critic(Protocol):
         """Number of outputs that this critic needs of the network's value head."""
 
     def init(self) -> Adapted:
-        """Return the critic's initial state, () if it has none, and a change of the value head, None for no change.
+        """Return the critic's initial state, () if it has none, with the change that the initial value head needs.
 
-        Raises ConfigError for numbers that contradict each other.
+        The agent applies the change to the value head's initial weights, for example so that V starts near 0; None
+        stands for no change. Raises ConfigError for numbers (hyperparameters) that contradict each other.
         """
 
     def value(self, state: PyTree, value_outputs: Array) -> Array:
@@ -425,12 +427,17 @@ class Backend(Protocol):
     def factories(self) -> tuple[Callable[..., Any], ...] | None:
         """Functions that make the host environments; None for environments in JAX.
 
-        Environments in JAX need none: they are pytrees, which can be compared.
+        From these functions a run sees whether a run file can name the environment. An environment in JAX is a pytree:
+        it is compared with the one that the run file describes.
         """
 
     @property
     def source(self) -> Callable[..., Any] | None:
-        """The user's one function that makes every host environment; None if there is no such function."""
+        """The user's function that makes each of the host environments; None if there are several, and in JAX.
+
+        A run file names the environment by the import path of this function. `factories` may be wrappers of the
+        function, which pass parameters to it.
+        """
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> Training:
         """Return the training of `agent` from `state`, compiled ahead of time.
@@ -446,7 +453,10 @@ class Backend(Protocol):
 
     @property
     def endless(self) -> bool:
-        """Whether the program of a step shows that episodes never end by themselves; False on the host."""
+        """Whether `terminated` and `truncated` are the constant False in the compiled step: episodes never end.
+
+        Evaluations then need a limit of steps. The result is False where this cannot be seen, as for host environments.
+        """
 
     def episodes(
         self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool
@@ -526,9 +536,10 @@ class Scene(Protocol):
         """Return a picture [H, W, 3] of the scene's current state."""
 
     def move(self, t: int) -> StepResult:
-        """Return reward and flags of the scene's step number `t`, for which the policy chooses the action.
+        """Return reward and flags of a new step of the scene, for which the policy chooses the action.
 
-        The step after the end of an episode starts the next one instead (autoreset).
+        The call makes the step; `t` is its number, which selects its random numbers. The step after the end of an
+        episode starts the next one instead (autoreset).
         """
 
 

@@ -51,10 +51,11 @@ class Transition:
 
 
 class Played(NamedTuple):
-    """Record of every step of an environment whose agents act in turns, in the order of play.
+    """Record of every step, in the order of play, of an environment whose agents act in turns.
 
-    The rows of the rollout are decisions only: the steps in which a player (an agent inside the environment) acts, each
-    with all rewards until that player's next decision.
+    Returns of episodes and ratings of self-play are computed from this record. The rollout, from which an update
+    learns, has only the steps in which a player (an agent inside the environment) acts, each with all rewards until
+    that player's next decision.
     """
 
     reward: Array  # [T, B]
@@ -129,10 +130,11 @@ class ForwardPass(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Result of an agent's update: the new learner, metrics, and changes in the streams.
+    """Result of an agent's update: the new learner, metrics, and what the update changes in streams.
 
-    A stream is one agent in one environment. In self-play, current learners or past selves play in it, and a past self
-    may be replaced; extensions have a state in each stream.
+    A stream is one agent in one environment. In self-play, `current` says in which streams the current learners act,
+    and `replaced` in which streams a past self was exchanged. `extensions` are the new states of the agent's extensions
+    in each stream.
     """
 
     learner: PyTree

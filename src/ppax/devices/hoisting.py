@@ -37,8 +37,8 @@ def hoisted(step: Step, inputs: Array, state: PyTree, most: int) -> Loop:
     """Return a loop equivalent to `step` over `inputs` [T, ...], with work that reads only `inputs` moved before it.
 
     `state` is the loop's first state. Operations inside branches and inner loops are not moved. Nothing is moved if the
-    loop would then read more than `most` stored numbers, and without jit, where operations run one by one inside the
-    functions that they belong to.
+    results stored for the loop would have more than `most` elements in all, nor under `jax.disable_jit`, where there is
+    no program to divide.
     """
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
         return Loop(step, inputs)
@@ -88,7 +88,8 @@ def _divided(jaxpr: Any, of_input: Any) -> Division:
 def constant_result(function: Callable[..., PyTree], *arguments: Any) -> list[Array] | None:
     """Return the arrays of `function(*arguments)` if its program computes them from constants alone; else None.
 
-    `arguments` may be shapes: no operation that reads them is done.
+    For example, constant flags show that an environment never ends an episode. `arguments` may be shapes: no operation
+    that reads them is done.
     """
     program = jax.make_jaxpr(function)(*arguments)
     constants, alone = set(program.jaxpr.constvars), []

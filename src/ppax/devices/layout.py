@@ -53,7 +53,8 @@ rounding = jax.make_user_context(default_value=False)
 def product_dtype(compute_dtype: str) -> str:
     """Return the dtype of the factors of matrix products for a `compute_dtype`; float32 for AUTO and WHERE_SAFE.
 
-    AUTO and WHERE_SAFE leave the choice to training, which has replaced them by a dtype before it calls this.
+    Training replaces AUTO and WHERE_SAFE by a dtype first. They are still there when a trained policy acts or is
+    evaluated: then products are in float32.
     """
     return "float32" if compute_dtype in (AUTO, WHERE_SAFE) else compute_dtype
 

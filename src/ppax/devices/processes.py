@@ -73,7 +73,11 @@ def any_of(flag: bool) -> bool:
 
 
 def whole(tree: Tree) -> Tree:
-    """Return arrays over the devices of all processes as arrays of this process; every process has to call it."""
+    """Return complete arrays in every process, from arrays that lie on the devices of all processes of a run.
+
+    Every process has to call it. Each array of the result lies on one device of the process; checkpoints are written
+    from these arrays.
+    """
     if count() == 1:
         return tree
 

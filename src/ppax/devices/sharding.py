@@ -193,7 +193,10 @@ def shapes_of(tree: Tree, specs: Any, devices: int, axis: str = AXIS) -> Tree:
 
 
 def shardings(specs: Any, devices: int, axis: str = AXIS) -> Any:
-    """Return the NamedShardings of the arguments of `split` that has these `specs`, trees of SPLIT and SAME."""
+    """Return `specs`, trees of SPLIT and SAME, with each of them replaced by its NamedSharding over `devices` devices.
+
+    These are the shardings of the arguments of a function that `split` has made with `in_specs=specs`.
+    """
     mesh = _mesh(devices, axis)
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
 
@@ -208,9 +211,10 @@ def _devices() -> list[jax.Device]:
 
 
 def local(tree: Any) -> Any:
-    """Return arrays that are replicated over devices as arrays of one device, and sharded ones as NumPy arrays.
+    """Return arrays on several devices as arrays of one device or of NumPy, so that a caller computes on one device.
 
-    Traced arrays stay as they are.
+    Arrays that are replicated over devices become arrays of one device, and sharded arrays, which are complete on no
+    device, become NumPy arrays. Traced arrays stay as they are.
     """
 
     def one(x: Any) -> Any:

@@ -54,7 +54,8 @@ class Categorical:
     def _parts(self) -> list[Array]:
         """Normalised log-probabilities of the n actions, as a list of arrays.
 
-        With at most 8 actions the list has one array [...] for each action, otherwise a single array [..., n].
+        With at most 8 actions the list has one array [...] for each action, otherwise a single array [..., n]: on a
+        CPU, XLA does not vectorise loops over a short last axis.
         """
         if not self._few:
             return [jax.nn.log_softmax(self.logits)]

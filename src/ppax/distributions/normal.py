@@ -251,7 +251,10 @@ def radial_means(mean: Array, log_std: Array) -> RadialMeans:
 
 
 def _log_laplace(mean: Array, log_std: Array, s: np.ndarray) -> Array:
-    """Return log E e^(-s u^2) [..., K] of a normal u with `mean` and `log_std` [...], at each of the K nodes `s`."""
+    """Return log E e^(-s u^2) [..., K] of a normal u with `mean` and `log_std` [...], at each of the K nodes `s`.
+
+    The quadrature rule `Nodes` computes E log cosh u as a weighted sum of 1 - E e^(-s u^2) over these nodes.
+    """
     row = _row(s, mean.ndim)
     scaled_variance = 2.0 * row * jnp.exp(2.0 * log_std)[..., None]
     return -0.5 * jnp.log1p(scaled_variance) - row * (mean**2)[..., None] / (1.0 + scaled_variance)

@@ -56,7 +56,8 @@ class AdaptiveRanges:
     `episodes` of them, their mean decides: at `widen_at` or more the end moves outward, at `narrow_at` or less it moves
     back, and between the two it stays; the buffer is emptied. In contrast to the paper, ends move between two rollouts
     only, so that a buffer may have more episodes; the policy learns from all episodes; and an end stays between its
-    first value and its limit, `low` or `high`. A parameter that is not drawn yet begins as a range of one value.
+    first value and its limit, `low` or `high`. A parameter that the environment has as one number x, and not as a range
+    to draw from, begins as the range from x to x.
     """
 
     leaves: tuple[str, ...] = static("numbers of the environment whose ranges adapt, such as env.gravity", default=())

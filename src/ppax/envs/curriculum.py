@@ -49,10 +49,12 @@ def scheduled(env: VectorEnv, progress: Scalar, env_steps: Scalar, ranges: Any =
 
 
 def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
-    """Return the values that the schedule gives the environment's parameters, as `env_params`, at a progress of 0 or 1.
+    """Return the values that the schedule gives the environment's parameters at the start or end, as `env_params`.
 
-    Parameters that the schedule does not change are left out. For a schedule that adapts ranges, these are the widest
-    ranges, whatever the progress.
+    `progress` is 0 at the start of training and 1 at its end. A schedule may also depend on the number of steps so far,
+    which is taken as 0 at the start, and at the end as more than any run has. Evaluations use the values at the end.
+    Parameters that the schedule does not change are left out. For a schedule that adapts ranges, the values are the
+    widest ranges, whatever the progress.
     """
     if adaptive := adaptive_of(env):
         return limits_of(env, adaptive)

@@ -133,7 +133,8 @@ def train_network(
 def minibatches(key: Key, rows: int, number: int) -> Array:
     """Return the minibatches of one epoch as indices of rows, [number, n]; each of the `rows` rows is in one of them.
 
-    The order is random; the index `rows` is padding.
+    The order is random. Entries equal to `rows`, one past the last index, are padding, where `number` does not divide
+    `rows` or the devices do not divide a minibatch.
     """
     size, parts = -(-rows // number), sharding.num_parts()
     order = jnp.pad(permutation(key, rows), (0, size * number - rows), constant_values=rows)

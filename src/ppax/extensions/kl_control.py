@@ -83,9 +83,10 @@ class KLControl(Extension):
 
     @property
     def needs_latest_policy(self) -> str:
-        """Name of the first option of KLControl that is on, such as "target_kl"; "" if none is.
+        """Name of the first option of KLControl that is on, such as "target_kl", for errors; "" if none is on.
 
-        The options compare the current policy with the policy that acted, which must be that of the last update.
+        The options compare the current policy with the policy that acted, which must be that of the last update. A run
+        with `overlap` is therefore refused if an option is on: there the policy that acts is one update older.
         """
         return next((name for name in CONTROLS if getattr(self, name) is not None), "")
 

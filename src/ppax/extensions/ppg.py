@@ -87,7 +87,11 @@ class PPG(Extension):
 
     @property
     def grows(self) -> bool:
-        """True if the first update adds arrays to PPG's state: stored rollouts, where a phase learns from several."""
+        """True if the first update adds arrays to PPG's state: stored rollouts, where a phase learns from several.
+
+        `ppax.start` then allocates these arrays as zeros, so that the state has the same structure before and after
+        every update.
+        """
         return self.rollouts > 1
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
@@ -168,8 +172,9 @@ class PPG(Extension):
     ) -> tuple[Descent, tuple[Array, Array]]:
         """Return parameters and optimiser state after one gradient step of the phase on the sequences `drawn`.
 
-        The second result is (metrics [3], whether any row is valid). `drawn` is (indices, weights or None). If no row
-        of the sequences is valid, nothing is changed.
+        The second result is (values of METRICS [3], whether any row is valid). `drawn` is (indices, weights or None).
+        `to_params` is a function: it makes the parameters of network and auxiliary value head, a dict of both, from the
+        vector in `before`. If no row of the sequences is valid, nothing is changed.
         """
         index, weight = drawn
         valid = pick(batch.steps.valid, index)

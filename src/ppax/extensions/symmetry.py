@@ -61,7 +61,8 @@ class Symmetry(Extension):
     def _mirrored(self, rows: Rows) -> Batch:
         """Return the rows [N] with observations, actions and action masks mirrored, and all else as it is.
 
-        Raises ConfigError where the mirror images do not fit, for networks with memory, and for importance weights.
+        Raises ConfigError where the mirror images do not fit, for networks with memory, and for minibatches with
+        importance weights, such as those of `Prioritised`.
         """
         batch, steps, mask = rows.batch, rows.batch.steps, rows.batch.steps.action_mask
         _check_vectors(steps.obs, self.observation)

@@ -28,9 +28,9 @@ class Console:
     def __init__(self, total_iterations: int, stream: TextIO | None = None, steps: int | None = None):
         """Show "compiling ..." on `stream`, by default standard error; the run has `total_iterations` iterations.
 
-        `steps` is the number of steps of an iteration, from which the number of steps so far is shown, as `total_steps`
-        counts them: with the steps in which an environment only resets. If it is None, the rows' `env_steps`, without
-        them, are shown.
+        `steps` is the number of steps in an iteration, including steps in which an environment only resets, as in
+        `total_steps`. The console then shows the number of iterations times `steps`. If `steps` is None, it shows the
+        `env_steps` of the log rows, which exclude resets.
         """
         self._total, self._stream, self._steps = total_iterations, stream, steps
         self._progress: Progress | None = None
@@ -53,7 +53,10 @@ class Console:
             self._progress.reset(self._task, completed=done, texts=["first iterations"], since=time.monotonic())
 
     def note(self, text: str) -> None:
-        """Show a message on what the run is doing now, in place of the newest row; on a terminal with a clock."""
+        """Show a message on what the run is doing now, in place of the newest log row.
+
+        On a terminal, the time since the message appeared is shown after it.
+        """
         if self._progress is not None:
             self._progress.update(self._task, texts=[text], since=time.monotonic())
         else:
@@ -104,10 +107,10 @@ def appends_lines(stream: TextIO | None) -> bool:
 def row_texts(row: Row, earlier: float = math.nan, done: int | None = None) -> list[str]:
     """Return texts for a log row, the most important first: episode return, evaluation, steps and speed.
 
-    If no episode ended in the row, the return is `earlier`, that of the latest row with one, marked as earlier; if that
-    is NaN, the mean reward of a step is shown. The row before training (iteration 0) is called "untrained policy".
-    `done` is the number of steps so far, with the steps in which an environment only resets; if None, the row's
-    `env_steps`.
+    If no episode ended in the row, `earlier` is shown and marked as earlier: the return in the latest row in which an
+    episode ended. If `earlier` is NaN, the mean reward of a step is shown. The row before training (iteration 0) is
+    called "untrained policy". `done` is the number of steps so far, including steps in which an environment only
+    resets; if None, the row's `env_steps` are shown, which exclude resets.
     """
     value, evaluated = row["episode_return"], row.get("eval_return", math.nan)
     evaluation = [] if math.isnan(evaluated) else [f"evaluation {evaluated:.1f}"]

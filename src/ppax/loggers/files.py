@@ -42,7 +42,8 @@ def finite(result: Mapping[str, Any]) -> dict[str, Any]:
 class Lines:
     """Append-only text file of whole lines.
 
-    While writes fail, as on a full disk, lines are buffered in memory and written later; too many lose the oldest ones.
+    While writes fail, as on a full disk, lines are buffered in memory and written later. If WAITING texts are in the
+    buffer, each new one displaces the oldest.
     """
 
     def __init__(self, path: Path):

@@ -224,7 +224,8 @@ def _made(code: Any, arguments: Table, kind: type, kind_name: str, source: str =
 def _parameters(code: Any) -> dict[str, inspect.Parameter]:
     """Return the parameters of a function by name, or those of a class's `__init__` without self.
 
-    A class of flax.nnx itself has a signature without names of parameters.
+    For a class, `inspect.signature` is called with `__init__`, because the signature of a class of flax.nnx lacks the
+    names of the parameters.
     """
     if not isinstance(code, type):
         return dict(inspect.signature(code).parameters)
@@ -241,8 +242,9 @@ def _require_taken(
 ) -> None:
     """Raise ConfigError unless a function with the parameters `known` can be called with `values` and `options`.
 
-    `values` are positional and `options` keyword arguments: those of the user, `arguments`, and the one for randomness,
-    `source`. The message calls the module `label`, and has the nearest parameter for an unknown name.
+    `values` are all positional and `options` all keyword arguments of the call: the user's `arguments`, and a source of
+    random numbers, whose parameter is named `source` ("": there is none). The message calls the module `label`, and has
+    the nearest parameter for an unknown name.
     """
     try:
         inspect.Signature(list(known.values())).bind(*values, **options)

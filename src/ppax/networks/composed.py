@@ -226,10 +226,12 @@ class Torso(NamedTuple):
 
 
 def with_columns(memory: MemoryPart, readers: tuple[EntryReader, ...], hidden: tuple[int, ...]) -> MemoryPart:
-    """Return `memory`; if it is a `Window` of some entries of the observation, with the indices of their features set.
+    """Return `memory`; a `Window` of some entries of the observation gets the indices of the entries' features.
 
-    Indices count all features of the encoders `readers`, one after the other. Raises ConfigError where no encoder reads
-    an entry of the window, or where layers before the window (`hidden`, a stack) mix the entries.
+    A window with the option `entries` has several steps of these entries only. Its field `columns` is set to the
+    indices of their features among all features of the encoders `readers`, one encoder after the other. Raises
+    ConfigError where no encoder reads an entry of the window, or where layers before the window mix the entries: hidden
+    layers of the widths `hidden`, or those of a `Stack`.
     """
     cell = memory.cell if isinstance(memory, Stack) else memory
     if not isinstance(cell, Window) or not cell.entries:
@@ -382,7 +384,11 @@ class Composed(BoxOptions):
 
     @property
     def steps_at_once(self) -> bool:
-        """True if the network has memories, and each computes the matrix products of all steps together."""
+        """True if the network has memories, and each computes matrix products for all steps of a sequence at once.
+
+        LRU, MinGRU, Attention and Window do; GRU and LSTM have a product in every step of a loop. The default number of
+        rows whose gradient is computed at once depends on this (`Program.rows`).
+        """
         memories = [cell for cell in self.cells if cell != NONE]
         return bool(memories) and all(isinstance(cell, AT_ONCE) for cell in memories)
 

@@ -20,7 +20,10 @@ from ppax.envs.hosting.arrays import leaves_of
 
 
 class Stepped(NamedTuple):
-    """Result of one step of all streams, B of them; a stream is one agent in one environment."""
+    """Result of `step` for B streams: next memory, actions, their log-probabilities, and V if it was asked for.
+
+    A stream is one agent in one environment.
+    """
 
     carry: PyTree  # [B, ...] memory after this observation; () if the policy has none
     action: PyTree  # [B, ...] as the environment takes it: clipped or squashed, with the starts of Discrete
@@ -58,7 +61,8 @@ def step(
 class ActingAgent(NamedTuple):
     """Parts of a trained agent that acting needs, from `acting_agent`.
 
-    `agent` has no pool of past selves, and `learner`, its parameters and statistics, not what only learning reads.
+    `agent` is without the pool of earlier policies that self-play trains against. `learner` has only parameters and the
+    statistics that acting reads, such as those of observations.
     """
 
     agent: Agent

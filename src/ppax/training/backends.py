@@ -78,7 +78,7 @@ class Compiled:
 
     @property
     def endless(self) -> bool:
-        """Whether episodes never end by themselves, as far as the compiled program of one step shows this."""
+        """Whether `terminated` and `truncated` are the constant False in the compiled step: episodes never end."""
         return never_ends(ended(self.env).env)
 
     @contextlib.contextmanager

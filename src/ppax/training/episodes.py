@@ -209,9 +209,10 @@ class CompiledScene:
         return render(self._env.env, jax.tree.map(lambda x: x[0], self._actor.env_state.env))
 
     def move(self, t: int) -> StepResult:
-        """Return the result of the scene's `t`-th step, in which the policy acts.
+        """Return reward and flags of a new step of the scene, for which the policy chooses the action.
 
-        The step after the end of an episode resets the environment instead. `t` also selects the random numbers.
+        The call makes the step; `t` is its number, which selects its random numbers. The step after the end of an
+        episode resets the environment instead.
         """
         key = jax.random.fold_in(self._key, t)
         self._actor, out, _ = self._step(self._agent, self._env, self._learner, self._actor, self._deterministic, key)

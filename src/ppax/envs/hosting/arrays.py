@@ -106,11 +106,11 @@ def element_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:
 
 
 def group_rows(sizes: Sequence[tuple[str, int]], rows: slice) -> dict[str, slice]:
-    """Return, by group of agents, the rows that the streams `rows` have in the group's arrays.
+    """Return, by group of agents, the slice of the group's arrays in which the streams `rows` lie.
 
-    A stream is one agent in one environment, and `rows` are the streams of whole environments. Streams are ordered by
-    environment, then by group. The arrays of a group have one row for each of its agents in each environment. `sizes`
-    are the name and the number of agents of each group.
+    A stream is one agent in one environment, and streams are ordered by environment, then by group. `rows` is a slice
+    of all streams, with all streams of the environments in it. The arrays of a group have only the streams of the
+    group's agents. `sizes` are the name and the number of agents of each group.
     """
     agents = sum(size for _, size in sizes)
     return {name: slice(rows.start // agents * size, rows.stop // agents * size) for name, size in sizes}
@@ -257,10 +257,11 @@ class Layout(NamedTuple):
     spec: HostSpec
 
     def places(self, space: spaces.Space, rows: slice) -> list[slice]:
-        """Return a list with the rows of the streams `rows`, as a slice, in each array of the elements of `space`.
+        """Return a slice for each array of the elements of `space`: where the streams `rows` lie in this array.
 
-        A stream is one agent in one environment. With groups of agents each group has arrays for its own agents only,
-        in which the same streams have other rows.
+        A stream is one agent in one environment, and `rows` is a slice of all streams. Without groups of agents, each
+        slice is `rows`. With groups, an array has only the streams of one group, so that the slices differ
+        (`group_rows`).
         """
         own = group_rows(self.spec.sizes, rows) if self.spec.sizes else {}
         return [own[leaf.path[0]] if own else rows for leaf in leaves_of(space)]  # type: ignore[index]

@@ -283,10 +283,11 @@ class EnvBatch:
             arrays.episode_stats.reward[place], arrays.episode_stats.over[place] = info["episode_stats"]
 
     def _own_places(self, place: Any) -> tuple[list[Any], Any]:
-        """Return the rows of one environment in each array of observations, as a list, and its rows in the masks.
+        """Return where one environment's data lie in each array of observations, as a list, and where in the masks.
 
-        `place` is the environment's row, or slice of rows, in arrays of all streams. With groups of agents the rows in
-        the masks are a dict by group.
+        `place` is where the environment's data lie in arrays of all streams: an index, or with several agents a slice.
+        Without groups of agents, the results are `place`, too. With groups, arrays of observations and masks have only
+        the streams of one group, so that the slices differ; those for masks are a dict by group.
         """
         if self.spec.sizes:
             return self.layout.places(self.spec.observation_space, place), group_rows(self.spec.sizes, place)

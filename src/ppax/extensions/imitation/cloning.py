@@ -52,7 +52,8 @@ class BehaviourCloning(Extension):
     def terms(self, rows: Rows) -> Terms:
         """Return coef * the negative log-likelihood [N] of demonstrated actions, one drawn at random for each row.
 
-        Raises ConfigError for a network with memory, and for importance weights.
+        Raises ConfigError for a network with memory, and for minibatches with importance weights, such as those of
+        `Prioritised`.
         """
         if self.data is None:
             raise ConfigError(f"{FIELD}: behaviour cloning needs demonstrations: {REMEDY}")

@@ -55,7 +55,7 @@ class Demonstrations:
 
 
 class Transitions:
-    """Demonstrated pairs of successive observations, of which k chosen numbers are read: two arrays [n, k].
+    """Demonstrated pairs of successive observations, each reduced to k chosen elements: two arrays [n, k].
 
     Objects with equal checksums compare equal.
     """
@@ -79,7 +79,10 @@ Loaded = TypeVar("Loaded", Demonstrations, Transitions)
 
 
 class LazyDemonstrations(Generic[Loaded]):
-    """Demonstrations known by their checksum and read at their first use. Equal checksums compare equal."""
+    """Demonstrations known by their checksum and read at their first use.
+
+    Objects with equal checksums compare equal.
+    """
 
     def __init__(self, checksum: str, load: Callable[[], Loaded], loaded: Loaded | None = None):
         """Keep the demonstrations' checksum and `load`, the function that reads them.
@@ -138,9 +141,9 @@ def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demons
 def read_transitions(source: Any, chosen: Sequence[Chosen]) -> Transitions:
     """Return the pairs of successive observations in an .npz file, or in a mapping of arrays; ConfigError unless valid.
 
-    `chosen` says which numbers of an observation are read. An array of the file may have all numbers of the
-    observation, or only the chosen ones, in the order of their indices. Of an episode whose last observation is not in
-    the file, there is one pair fewer.
+    `chosen` selects the elements of an observation that are read. An array of the file may have all elements, or only
+    the chosen ones, in the order of their indices. Of an episode whose last observation is not in the file, there is
+    one pair fewer.
     """
     arrays = _arrays(source, OF_TRANSITIONS)
     ended = _ends(arrays)
@@ -159,7 +162,7 @@ def read_transitions(source: Any, chosen: Sequence[Chosen]) -> Transitions:
 
 
 class Chosen(NamedTuple):
-    """Numbers that are read of one array of observations: the array's name and shape, and their flat indices."""
+    """Selection of elements of one array of an observation: the array's name and shape, and the flat indices."""
 
     name: str  # "camera/left" inside Dict and Tuple spaces; "" for an observation that is one array
     shape: tuple[int, ...]
@@ -167,7 +170,7 @@ class Chosen(NamedTuple):
 
 
 def _chosen_columns(observations: Any, chosen: Chosen) -> np.ndarray:
-    """Return the chosen numbers of one array of demonstrated observations, float32 [m, k]."""
+    """Return the chosen elements of one array of m demonstrated observations, float32 [m, k]."""
     where = SEPARATOR.join(filter(None, ("observations", chosen.name)))
     for key in filter(None, chosen.name.split(SEPARATOR)):
         if not isinstance(observations, Mapping) or key not in observations:
@@ -299,7 +302,7 @@ def _leaves(x: Any, space: spaces.Space, where: str) -> list[tuple[spaces.Space,
     """Return (space, array, name) for each elementary space inside `space`, in the order of `jax.tree.leaves`.
 
     An elementary space is any but Dict and Tuple. `x` has the arrays, in mappings for Dict and Tuple spaces; `where` is
-    its name in messages. Raises ConfigError where an array is missing or has no numbers.
+    the name of `x` in messages. Raises ConfigError where an array is missing, or where its dtype is not numeric.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inner = _entries(space)

@@ -178,8 +178,9 @@ def distill(
     `teacher` is the path of a run directory or bundle, which `ppax.load` reads, "hf://OWNER/NAME", or a `ppax.Policy`.
     With `beta`, each step's action is the teacher's with this probability (DAgger), which needs
     `loss=ppax.losses.NoPolicyLoss()`. A path is kept in the run file, and read again when the run is continued; a
-    policy has to be passed again. With a `checksum`, the teacher is read only when it is first needed, and must have
-    this checksum and the arrays `memory`.
+    policy has to be passed again. `checksum` and `memory` are options that ppax records in the run file: `memory`
+    describes the arrays of the teacher's recurrent state in one stream, such as "float32[64]". With a `checksum`, the
+    teacher is read only when it is first needed, and must then have this checksum and these arrays.
 
     If several `teachers` are given instead, `select` chooses one in each step: `ByTask("task")` by the number in the
     entry "task" of the observation, `ByValue()` by the teachers' own critics. The observation of `env` must have all
@@ -276,12 +277,13 @@ def _require_alike(wanted: Any, own: Any) -> None:
 
 
 class Teacher:
-    """Policy that a student imitates, read at its first use. Teachers with equal checksums compare equal.
+    """Policy that a student imitates, read at its first use.
 
     Its weights are constants of the compiled program, which is compiled for one teacher. They are no leaves of the
     agent as a JAX tree, because a sweep, or agents with separate parameters, map over all leaves. The teacher's memory
     of each stream (one agent in one environment) is a tuple of arrays [B, ...], whose shapes and types are known before
-    the policy is read.
+    the policy is read. Teachers compare equal if they have equal checksums, and read the same entry of the same
+    observation space; policies that were passed in Python must also have equal static options.
     """
 
     def __init__(self, source: str, checksum: str, memory: tuple[str, ...], wanted: Wanted, policy: Any = None):
@@ -365,9 +367,10 @@ class Teacher:
 
 
 class Teachers:
-    """Teachers of a student, one or several, of which a rule selects one in each step. Equal teachers compare equal.
+    """Teachers of a student, one or several, of which a rule selects one in each step.
 
     Their memory of each stream (one agent in one environment) is one tuple of arrays [B, ...], teacher by teacher.
+    Objects compare equal if their teachers do, in the same order; `Teacher` says when two of these do.
     """
 
     def __init__(self, each: tuple[Teacher, ...]):
@@ -461,10 +464,11 @@ def _stacked(values: Sequence[Array | None]) -> Array:
 
 
 def _selected(index: Array, trees: Sequence[PyTree]) -> PyTree:
-    """Return, for each row, the row of one of several trees: of the tree whose number is in `index` [...].
+    """Return one tree with each row taken from one of `trees`: row i from `trees[index[i]]`.
 
-    Leaves of all trees are [..., any]; an index beyond the ends takes the first or the last tree. Raises ConfigError
-    where the trees, of distributions, are of several kinds.
+    `index` is [...], and the leaves of all trees are [..., any]; an index beyond the ends takes the first or the last
+    tree. Raises ConfigError where the structures of the trees differ, because teachers have distributions of different
+    classes or bounds.
     """
     chosen = trees[0]
     for i, tree in enumerate(trees[1:], start=1):

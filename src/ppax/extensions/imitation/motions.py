@@ -219,8 +219,9 @@ def motion_prior(
 
 
 def chosen_entries(obs: PyTree, chosen: tuple[str, ...]) -> list[Chosen]:
-    """Return the numbers of an observation that the texts `chosen` name, for each array that has some; if (), all.
+    """Return which elements of each array of an observation the texts `chosen` select; () selects all elements.
 
+    A text is as in `find_entries`, such as "joints" or "joints.4:7". Arrays without a selected element are left out.
     `obs` is an example of one observation; only its shapes are read. Raises ConfigError, which has the nearest name,
     for an entry that does not exist.
     """

@@ -56,8 +56,9 @@ def require_entries(
 ) -> None:
     """Raise ConfigError unless an observation of the space `student` has all arrays that a teacher reads.
 
-    `teacher` is the teacher's observation space, `read` the paths of the arrays in it that the teacher reads, `who` the
-    teacher's name in the message, and `option` the option that gives it one entry of the observation.
+    `teacher` is the teacher's observation space, `read` the paths of the arrays in it that the teacher reads, and `who`
+    the teacher's name in the message. `option` is the option that the message recommends if the teacher's observation
+    is one entry of the student's.
     """
     if student == teacher:
         return

@@ -58,7 +58,7 @@ class Places:
     """
 
     def __init__(self, ray: Any, cluster: Cluster):
-        """Look at the machines of a cluster; ConfigError if none has the resources of a program."""
+        """Look at the machines of a cluster; ConfigError if none has the CPUs and GPUs of a program."""
         self._ray, self._cluster = ray, cluster
         self._seen = time.monotonic()  # when there was room last
         if not self.room().programs:
@@ -169,8 +169,8 @@ def train_on_cluster(
 
     Recorded programs are used again, and new ones made for members without one. `searching` is not used: the search
     decides between stages, in the driver's process. Raises Stopped after a signal, when all programs have saved;
-    ProcessLost where a program has lost more workers than `cluster.retries`; ConfigError where no machine has the
-    resources of a program.
+    ProcessLost where a program has lost more workers than `cluster.retries`; ConfigError where no machine has the CPUs
+    and GPUs of a program.
     """
     places = Places(ray, cluster)
     plan_programs(ray, session, packs, cluster, places)

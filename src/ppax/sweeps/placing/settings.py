@@ -1,4 +1,4 @@
-"""Table `[ray]` of a sweep's run file: the cluster on which its programs train, and the resources of each program.
+"""Table `[ray]` of a sweep's run file: the cluster on which its programs train, CPUs and GPUs of each program.
 
 [ray]
 address = "auto"

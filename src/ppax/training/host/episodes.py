@@ -268,9 +268,10 @@ class HostScene:
         return self._one.picture()
 
     def move(self, t: int) -> StepResult:
-        """Return the result of the scene's next step, in which the policy acts; `t` has no effect.
+        """Return reward and flags of a new step of the scene, for which the policy chooses the action.
 
-        The step after the end of an episode resets the environment instead.
+        The call makes the step; `t`, its number, has no effect. The step after the end of an episode resets the
+        environment instead.
         """
         if self._ended.all():
             self._ended[:] = False

@@ -1,8 +1,8 @@
 """Environments of users and of installed packages, which are found by import path or short name.
 
-The import path names a class, a function that makes one environment, or an environment that is a frozen part. The
-environment is stepped on the host if it has a method `close`, as those of Gymnasium and PettingZoo have, otherwise
-inside the compiled program.
+The import path names a class, a function that makes one environment, or one compiled environment itself (an object with
+the methods reset and step, such as an instance of a `ppax.part`). The environment is stepped on the host if it has a
+method `close`, as those of Gymnasium and PettingZoo have, otherwise inside the compiled program.
 """
 
 from __future__ import annotations

@@ -299,19 +299,19 @@ def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
 
 
 def _limited(single: Single, options: Mapping[str, Any]) -> Environment:
-    """Return the environment that `single(options)` makes, inside a TimeLimit unless it has a time limit already.
+    """Return the environment that `single(options)` makes, with a parameter "max_steps" for the caller to set.
 
-    The caller then sets the number of steps of a new TimeLimit, from `env_params`.
+    An environment that has no parameter of this name is wrapped in a TimeLimit, with 1 step as a placeholder.
     """
     env = single(options)
     return env if LIMIT in parameters(env) else TimeLimit(env, 1)
 
 
 def _filtered(name: str, single: Single, options: Mapping[str, Any]) -> Environment:
-    """Return the environment that `single(options)` makes, inside an ActionFilter.
+    """Return the environment that `single(options)` makes, with a parameter "action_filter" for the caller to set.
 
-    There is none around an environment that has a parameter "action_filter" itself. The caller then sets this
-    parameter, the share of the policy's new action, from `env_params`. `name` is the environment's name in errors.
+    The parameter is the share of the policy's new action in the filtered action. An environment that has no parameter
+    of this name is wrapped in an ActionFilter. `name` is the environment's name in errors.
     """
     env = single(options)
     return env if FILTER in parameters(env) else action_filter(env, 1.0, name)
@@ -422,5 +422,8 @@ def _single(name: str, options: Mapping[str, Any]) -> Environment:
 
 
 def _is_module_here(name: str) -> bool:
-    """Return whether the current directory has a Python file called `name` with the ending ".py"."""
+    """Return whether the current directory has the Python file `name`.py.
+
+    If so, the error for the unknown environment `name` suggests an import path, "name:CLASS".
+    """
     return name.isidentifier() and Path(f"{name}.py").is_file()

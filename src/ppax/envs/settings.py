@@ -41,11 +41,14 @@ class EnvSettings:
     by_name: bool = dataclasses.field(default=False, compare=False)  # True: `make` can make it again
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of `make` for this environment, without the name; they are also fields of a run file."""
+        """Return the arguments of `make` for this environment, without its name; all are also fields of a run file."""
         return {name: getattr(self, name) for name in ARGUMENTS}
 
     def run_fields(self) -> dict[str, Any]:
-        """Return the fields of a run file that describe this environment, by their names there."""
+        """Return the fields of a run file that describe this environment: its name, as "env", and its `arguments`.
+
+        `schedule` is left out where it is None.
+        """
         return {"env": self.env} | {name: x for name, x in self.arguments().items() if (name, x) != ("schedule", None)}
 
     def of_host(self) -> dict[str, Any]:

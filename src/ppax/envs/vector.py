@@ -299,8 +299,9 @@ def narrow(space: spaces.Space, obs: PyTree) -> PyTree:
 def never_ends(env: Environment) -> bool:
     """Return whether `terminated` and `truncated` of `env` are the constant False, so that no step ends an episode.
 
-    It is False, too, if that cannot be seen, for example if a flag depends on the state but is never set. `env.step` is
-    traced, and nothing is computed.
+    Evaluations then need a limit of steps, and metrics of whole episodes never get a value. The result is False, too,
+    if that cannot be seen, for example if a flag depends on the state but is never set. `env.step` is traced, and
+    nothing is computed.
     """
     inner: Any = env
     while inner is not None:

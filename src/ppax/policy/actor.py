@@ -104,9 +104,10 @@ class ReadArrays(NamedTuple):
         return jax.tree.unflatten(self.structure, [x if read else None for x, read in leaves])
 
     def complete(self, tree: PyTree, units: Any) -> PyTree:
-        """Return the whole tree from one made by `reduced`, with zeros for the arrays that the actor does not read.
+        """Return the tree from which `reduced` made `tree`, with zeros for the arrays that the actor does not read.
 
-        The tree has `units` times as many streams (one agent in one environment each) as the attribute `shapes`.
+        Axis 0 of an array of zeros is `units` times as long as in the attribute `shapes`, which has the shapes for one
+        observation of the user. `units` is the number of these observations.
         """
         given = iter(jax.tree.leaves(tree))
         kept = [
@@ -161,9 +162,9 @@ class Actor:
         return self.memory.reduced(self.agent.initial_carry(num_streams))
 
     def learners(self, num_streams: int) -> Any:
-        """Return the PPO agents inside this actor, each with its number of streams out of `num_streams`.
+        """Return pairs (PPO agent, number of its streams), one for each PPO inside this actor.
 
-        A stream is one agent in one environment.
+        A stream is one agent in one environment; `num_streams` is the number of all streams. See `Agent.learners`.
         """
         return self.agent.learners(num_streams)
 
@@ -229,8 +230,9 @@ def _read(
 def _something(spec: Any, read: list[bool]) -> tuple[bool, ...]:
     """Return flags, True for the arrays of an observation that a user must give: those that the actor reads.
 
-    `read` has the flags of what is read, in JAX's order. If no array of a group (without
-    groups, of the observation) is read, all of its arrays must be given.
+    If the actor reads no array of a group (without groups, of the observation), the user must give all arrays of that
+    group: from empty observations the size of a batch could not be read. `read` has the flags of the arrays that the
+    actor reads, and both are in JAX's order.
     """
     groups = [leaf.path[0] if spec.sizes else "" for leaf in leaves_of(spec.observation_space)]
     reading = {group for group, one in zip(groups, read, strict=True) if one}
@@ -310,10 +312,10 @@ def apart(spec: Any) -> bool:
 
 
 def by_group(spec: Any, space: Any, lead: tuple[int, ...], shapes: Callable[[Any, tuple[int, ...]], Any]) -> Any:
-    """Return `shapes(space, lead)`, shapes of arrays of `space` with the axes `lead` in front.
+    """Return the shapes of arrays for `space`: without groups `shapes(space, lead)`, with groups a dict by group.
 
-    With groups, the result is a dict by group of `shapes(inner, (agents,))`, where `inner` is the group's space and
-    `agents` its number of agents. `spec` is a PolicySpec; `shapes` is a function such as `observation_shapes`.
+    The dict has, for each group, `shapes(its space, (its number of agents,))`; `lead`, the leading axes, is then not
+    used. `spec` is a PolicySpec with the groups; `shapes` is a function such as `observation_shapes`.
     """
     if spec.sizes:
         return {name: shapes(space[name], (size,)) for name, size in spec.sizes}

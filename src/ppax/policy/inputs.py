@@ -70,8 +70,9 @@ class Inputs:
     def stored(self, obs: Any) -> Any:
         """Return observations, given as arrays [B, ...] of NumPy or JAX, in the dtypes of training.
 
-        Raises ConfigError for missing entries, for numbers of NumPy arrays that JAX would change, and for categories
-        that do not exist.
+        Raises ConfigError for missing entries, and, in NumPy arrays, for integers that do not fit the dtype of training
+        (such as 2^32 in int32) and for categories that do not exist. Values of JAX arrays, which may be traced, are not
+        checked.
         """
         obs = self._reduced(obs)
         for path in self._stored:
@@ -141,7 +142,11 @@ class Inputs:
         return {name: part for (name, _), part in zip(self._spec.sizes, parts, strict=True)}
 
     def where(self, where: Any) -> Any:
-        """Return the argument `where` of `Policy.reset` as an array; a dict by agent becomes an array of all agents."""
+        """Return the flags `where` of `Policy.reset`, True for streams that begin a new episode, as an array.
+
+        A dict by agent becomes an array [agents], in which agents that are not in the dict are False. Where an
+        observation is that of all agents, the array is [1, agents].
+        """
         if not isinstance(where, dict):
             return where
         flags = np.zeros(len(self._spec.names), bool)
@@ -242,9 +247,9 @@ class Inputs:
     def _stack_masks(self, mask: Any, read: Read) -> dict[str, Any]:
         """Return action masks by group from a dict of masks by agent.
 
-        `read` are the observations, which say which agents are present. With groups, all agents of a group may be
-        without a mask, and take every action. Raises ConfigError for a mask of an agent that is not present, and for a
-        present agent without a mask where another one of its group (without groups, any agent) has one.
+        `read` are the observations, which say which agents are present. With groups, a group may have no masks at all:
+        all actions of its agents are then allowed. Raises ConfigError for a mask of an agent that is not present, and
+        for a present agent without a mask where another one of its group (without groups, any agent) has one.
         """
         groups, given = set(self._spec.sizes), dict(mask) if isinstance(mask, dict) else None
         if given is None or (given.keys() != set(read.names) if not groups else not given.keys() <= set(read.names)):

@@ -1,7 +1,7 @@
 """MLflow model of a policy: a directory for `mlflow.pyfunc.load_model` and `mlflow models serve` (extra `mlflow`).
 
-It holds a bundle, which is data, and a loader, which is a copy of ppax's own text (bundle/mlflow_loader.py): where the
-model is loaded ppax need not be installed.
+It holds a bundle, which is data, and a copy of ppax's source file bundle/mlflow_loader.py, which loads the bundle.
+Where the model is loaded ppax need not be installed.
 """
 
 from __future__ import annotations
@@ -80,5 +80,5 @@ def _save(interface: Interface, folder: Path, needs: str) -> None:
 
 
 def _unused(path: Path) -> Path:
-    """Return a path like `path` where nothing is."""
+    """Return the first path that does not exist among `path`-2, `path`-3 and so on, for an error that suggests one."""
     return next(p for i in range(2, 10**6) if not (p := path.with_name(f"{path.name}-{i}")).exists())

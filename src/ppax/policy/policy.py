@@ -168,8 +168,8 @@ class Policy:
         It is a pure function, for use inside `jax.jit`, `jax.vmap` and `jax.lax.scan`. `carry` is the memory after the
         step before, at the start `initial_carry(B)`; `obs` is [B, ...]; `first` [B] is True where an episode begins,
         and the memory starts anew; `mask` is [B, n] as the environment gives it. Without `key` the action is the mode
-        of the distribution; with a key, [] or [B], it is sampled. Whole numbers and masks in NumPy arrays are checked
-        as by `act`; numbers of JAX's arrays are not known here. With `return_value` the result has V [B] as `value`;
+        of the distribution; with a key, [] or [B], it is sampled. Integers and masks in NumPy arrays are checked as by
+        `act`; JAX arrays are not, as their values may be traced. With `return_value` the result has V [B] as `value`;
         `obs` must have the entries that only the critic reads, and `carry` begins as `initial_carry(B,
         return_value=True)`.
         """
@@ -233,7 +233,10 @@ class Policy:
 
     @functools.cached_property
     def _acting_with_value(self) -> ActingState:
-        """Actor, reader and memory of calls with `return_value`; the memory is shared where the critic has none."""
+        """Actor, reader of inputs, and memory for calls with `return_value`.
+
+        Calls without `return_value` share the memory, unless the critic has a memory of its own.
+        """
         actor = self.actor_critic
         inputs = Inputs(self.spec, unread_entries(actor, self.spec.observation_space))
         shared = actor.memory.read == self.actor.memory.read
@@ -242,7 +245,11 @@ class Policy:
         )
 
     def _require_one_memory(self) -> None:
-        """Raise ConfigError where the critic has a memory of its own, which a call without V would not update."""
+        """Raise ConfigError if the critic has a memory of its own.
+
+        `act` calls this where V was asked for in some calls since `reset` and not in others: calls without V do not
+        update the critic's memory.
+        """
         if self._acting_with_value.memory is not self._acting.memory:
             raise ConfigError(
                 "return_value: the critic has a memory of its own, which goes on only in calls with return_value=True: "
@@ -276,7 +283,11 @@ class Policy:
             )
 
     def _complete(self, mask: PyTree | None, streams: int) -> PyTree | None:
-        """Return masks as the agent takes them, arrays [B, n] in a tree like the action; None without masks."""
+        """Return the argument `mask` of `step` as the agent takes it: arrays [B, n] in a tree like the action, or None.
+
+        Entries of Dict and Tuple actions without a mask get one that allows all actions. With groups the result is a
+        dict by group, with None for a group without masks. `streams` is B.
+        """
         mask = jax.tree.map(lambda x: as_flags(x, "mask") if isinstance(x, np.ndarray) else x, mask)
         if mask is None or not self.spec.sizes:
             return masks.complete(self.spec.action_space, mask, streams, "mask")
@@ -288,7 +299,11 @@ class Policy:
 
 
 def _padded(leaves: list[np.ndarray], units: int, wanted: int) -> list[np.ndarray]:
-    """Return arrays of `units` observations, [rows, ...], padded with rows of zeros to `wanted` observations."""
+    """Return arrays of `units` observations, padded with zeros to `wanted` observations, so that few sizes compile.
+
+    Axis 0 of an array has one row for each stream: one for each observation, or, where an observation is that of all
+    agents, one for each agent of each observation.
+    """
     if units == wanted:
         return leaves
     return [np.concatenate([x, np.zeros((len(x) // units * (wanted - units), *x.shape[1:]), x.dtype)]) for x in leaves]
@@ -328,10 +343,11 @@ class StreamMemory:
         self._first[: len(rows)] |= rows
 
     def begin(self, units: int, rows: int) -> tuple[list[Any], np.ndarray]:
-        """Return the memory before a step and `first` (where episodes begin), [rows] each, for `units` observations.
+        """Return the memory before a step, and `first` [rows], for a batch of `units` observations.
 
-        The memory is a list of arrays in JAX's order, [] for a feedforward policy. Raises ConfigError where it is of
-        another number of observations.
+        `first` is True where episodes begin. `rows` is the number of streams in the padded batch. The memory is a list
+        of arrays [rows, ...] in JAX's order, [] for a feedforward policy. Raises ConfigError where it is of another
+        number of observations than `units`.
         """
         if not self.needed:
             return [], np.zeros(rows, bool)

@@ -103,8 +103,9 @@ def make_program(
 ) -> Program:
     """Return the faster program of a policy for inputs with the shapes of `example`: in NumPy, or compiled by JAX.
 
-    It takes the mode of the distribution if `rng` is None, else a sample; `return_value` adds V. NumPy is faster for
-    few streams and parameters without images and memory, as in training on host environments (training/host/policy.py).
+    The program takes the mode of the distribution if `rng` is None, else a sample; `return_value` adds V. NumPy is
+    faster for few streams and few parameters, if the policy has neither image observations nor memory; training on host
+    environments chooses likewise (training/host/policy.py).
     """
     streams = len(example.first)
     params = sum(np.size(x) for x in jax.tree.leaves(learner))

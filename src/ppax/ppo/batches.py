@@ -66,7 +66,10 @@ class RowMasks(NamedTuple):
 
     @property
     def policy(self) -> Array:
-        """Return the mask of the rows that the policy learns from, [M, L]: valid rows with an allowed action."""
+        """Return the mask [M, L] of the rows that the policy learns from: valid rows in which some action is allowed.
+
+        In the other valid rows, such as those of another player's turn, the agent does not act.
+        """
         return self.valid if self.acting is None else self.acting
 
 
@@ -115,9 +118,10 @@ def row_weights(rollout: RowMasks, minibatch: RowMasks, importance: Array | None
 
 
 def _proportion(rows: RowMasks) -> Array:
-    """Return the number of valid rows divided by the number of rows with an allowed action, [].
+    """Return the factor for weights of rows, [], that turns a mean over valid rows into a mean over the policy's rows.
 
-    A mean over valid rows becomes a mean over rows with an allowed action if their weights are multiplied by this.
+    It is the number of valid rows divided by the number of the policy's rows: valid rows whose action mask allows some
+    action. All other rows must have weight 0.
     """
     valid, acting = (x.sum(dtype=jnp.float32) for x in (rows.valid, rows.acting))
     return valid / jnp.maximum(acting, 1.0)

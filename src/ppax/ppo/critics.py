@@ -41,7 +41,7 @@ class Regression:
     num_values: ClassVar[int] = 1
 
     def init(self) -> Adapted:
-        """Return the least-squares critic's initial state, (), with no change of the network's value head."""
+        """Return the least-squares critic's initial state, (), and None for no change of the network's value head."""
         return Adapted((), None)
 
     def value(self, state: PyTree, value_outputs: Array) -> Array:
@@ -57,7 +57,7 @@ class Regression:
         return clipped_value_loss(value_outputs[0], target, old_value, self.value_clip, self.huber_delta)
 
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """Return `state` as it is, with no change of the network's value head: least squares have nothing to adapt."""
+        """Return `state` as it is, and None for no change of the value head: least squares have nothing to adapt."""
         return Adapted(state, None)
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
@@ -101,9 +101,9 @@ class PopArt:
     num_values: ClassVar[int] = 1
 
     def init(self) -> Adapted:
-        """Return PopArt's initial statistics, mean 0 and variance 1; the first rollout replaces them.
+        """Return PopArt's first statistics, mean 0 and variance 1, and None for no change of the network's value head.
 
-        The network's value head is not changed.
+        The first rollout replaces the statistics.
         """
         return Adapted(ValueStats(jnp.float32(0.0), jnp.float32(0.0), jnp.float32(1.0)), None)
 
@@ -197,7 +197,7 @@ class TwoHot:
         return -(self.encode(target) * jax.nn.log_softmax(value_outputs)).sum()
 
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """Return `state` as it is, with no change of the network's value head: the two-hot critic's bins are fixed."""
+        """Return `state` as it is, and None for no change of the value head: the two-hot critic's bins are fixed."""
         return Adapted(state, None)
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
@@ -245,7 +245,7 @@ class Quantile:
         return self.num_quantiles
 
     def init(self) -> Adapted:
-        """Return the quantile critic's initial state, (), with no change of the network's value head."""
+        """Return the quantile critic's initial state, (), and None for no change of the network's value head."""
         return Adapted((), None)
 
     def value(self, state: PyTree, value_outputs: Array) -> Array:
@@ -260,7 +260,7 @@ class Quantile:
         return (jnp.where(error < 0.0, 1.0 - tau, tau) * size).mean()
 
     def update(self, state: PyTree, targets: Array, valid: Array) -> Adapted:
-        """Return `state` as it is, with no change of the network's value head: this critic has nothing to adapt."""
+        """Return `state` as it is, and None for no change of the value head: quantiles have nothing to adapt."""
         return Adapted(state, None)
 
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:

@@ -205,8 +205,8 @@ class Extension:
     def needs_latest_policy(self) -> str:
         """Return the name of the extension's option that needs rollouts of the latest policy; "" if there is none.
 
-        Such an option cannot be used with `overlap`, which collects the next rollout, with the last policy, during an
-        update.
+        Such an option cannot be used with `overlap`, where the next rollout is collected during an update, by the
+        policy before that update.
         """
         return ""
 

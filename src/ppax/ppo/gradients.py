@@ -20,7 +20,7 @@ __all__ = ["Plain"]
 
 
 class Gradient(NamedTuple):
-    """Gradient of a loss as one vector, in the order of `ravel_pytree`, and the metrics of the loss as a few arrays.
+    """Gradient of a loss as one vector, in the order of `ravel_pytree`, and the loss's metrics, packed into two arrays.
 
     Maxima and minima among the metrics are of this device's rows only: `update_metrics` combines them over devices, for
     all gradient steps of an update at once.
@@ -79,10 +79,11 @@ def _by_name(gradient: Gradient) -> LossGradient:
 
 
 def by_rule(rule: GradientRule, gradient_at: Callable[[Params], LossGradient], params: Params) -> LossGradient:
-    """Return the gradient of the loss at `params` as changed by the gradient rule `rule`, with the metrics of both.
+    """Return the gradient that `rule` makes of the loss's gradient at `params`, with the metrics of loss and rule.
 
-    `gradient_at` computes the loss's gradient at any parameters. Raises ConfigError if the rule returns something that
-    is no gradient of `params`, or a metric whose name the loss has already.
+    A gradient rule, such as sharpness-aware minimisation, may evaluate the loss's gradient at other parameters, too:
+    `gradient_at` computes it. Raises ConfigError if the rule returns something that is no gradient of `params`, or a
+    metric whose name the loss has already.
     """
     own = gradient_at(params)
     found = rule(own, gradient_at, params)

@@ -186,12 +186,12 @@ def k3(log_ratio: Array) -> Array:
 
 
 class RowWeights(NamedTuple):
-    """Weights of a minibatch's N rows in means over its valid rows; None where each row has the weight 1.
+    """Three weights of each of a minibatch's N rows in means over valid rows; None where each row has the weight 1.
 
-    `policy` is for policy and entropy terms, `value` for value and further terms, `acting` for diagnostics of the
-    policy, without importance weights. `policy` and `acting` are 0 in rows without an allowed action and scaled up
-    elsewhere: a mean over valid rows then equals the mean over rows with an allowed action, also when gradients are
-    accumulated over chunks.
+    `policy` is for the policy loss and the entropy, `value` for the value loss and further terms; both include
+    importance weights. `acting` is for diagnostics of the policy, without importance weights. `policy` and `acting` are
+    0 in rows whose action mask allows no action, and scaled up in all others: a mean over valid rows then equals the
+    mean over rows in which some action is allowed, also when gradients are accumulated over chunks.
     """
 
     policy: Array | None  # [N] of the policy and entropy terms, importance weights included

@@ -152,11 +152,11 @@ class Prioritised:
 
     Probability P_i = (sum_t |A_ti|)^alpha / (sum of this over all S sequences); importance weight w_i = (S P_i)^-beta.
 
-    With `weighted = loss`, beta = 1 and exact weights, the expected loss is the mean over all valid rows of the
-    rollout, for policy, value and entropy. This does not hold if advantages are standardised by minibatch, or if all
-    advantages of a sequence are 0. PufferLib and JaxDEM multiply the advantages alone, so that value loss and entropy
-    stay biased towards frequently drawn sequences (`weighted = advantage`). With invalid rows, w_i is also multiplied
-    by (valid rows drawn / valid rows of a uniform draw)^beta.
+    With `weighted = loss`, beta = 1 and exact weights (`weights = inclusion`, or `simple` with replacement), the
+    expected loss is the mean over all valid rows of the rollout, for policy, value and entropy. This does not hold if
+    advantages are standardised by minibatch, or if all advantages of a sequence are 0. PufferLib and JaxDEM multiply
+    the advantages alone, so that value loss and entropy stay biased towards frequently drawn sequences (`weighted =
+    advantage`). With invalid rows, w_i is also multiplied by (valid rows drawn / valid rows of a uniform draw)^beta.
     """
 
     alpha: Scalar = number(
@@ -269,9 +269,10 @@ class Prioritised:
 def draw_distinct(key: Key, chance: Array, size: int) -> tuple[Array, Array]:
     """Return `size` distinct indices drawn by probabilities `chance` [S], and their inclusion probabilities, [size].
 
-    Gumbel top-k: Kool et al. 2019, https://arxiv.org/abs/1903.06059. An inclusion probability is the chance that an
-    index is drawn at all, given the largest score that was left out. The sum of the drawn entries, each divided by its
-    inclusion probability, is an unbiased estimate of the sum over all S entries (section 4.2).
+    Gumbel top-k: Kool et al. 2019, https://arxiv.org/abs/1903.06059. The score of an index is its log-probability plus
+    Gumbel noise; the indices with the `size` largest scores are drawn. The inclusion probability of an index is the
+    probability that its score exceeds the largest score of an index that was not drawn. The sum of the drawn entries,
+    each divided by its inclusion probability, is an unbiased estimate of the sum over all S entries (section 4.2).
     """
     score = jnp.log(jnp.maximum(chance, TINY))
     best, index = jax.lax.top_k(score + jax.random.gumbel(key, score.shape), min(size + 1, score.shape[0]))

@@ -87,10 +87,12 @@ class PartStats(NamedTuple):
 
 @part
 class Normalization:
-    """Options of normalisation: entries of observations left out, given statistics, and when running statistics stop.
+    """Options of normalisation: entries to exclude, mean and std set by the user, freezing of running statistics.
 
-    They apply where `normalize_obs` or `normalize_reward` is on. The learner's statistics have the means, standard
-    deviations and entries left out, so that acting, export, resume and fine-tuning read them there.
+    They apply where `normalize_obs` or `normalize_reward` is on. Without a mean and std set by the user, both are
+    running statistics, which may be frozen after a number of steps. The learner's statistics contain the means and stds
+    that the user has set, and which entries are not normalised: acting, export, resume and fine-tuning read them from
+    the statistics.
     """
 
     skip: tuple[str, ...] = static(
@@ -175,7 +177,7 @@ def _given_stats(chosen: Normalization, space: spaces.Space) -> RunningStats:
 
 
 def obs_stats_of(space: spaces.Space, chosen: Normalization) -> PyTree:
-    """Return the initial statistics of observations of `space`, without the entries that `chosen` leaves out.
+    """Return the initial statistics of observations of `space`, in which the entries `chosen.skip` are not normalised.
 
     Raises ConfigError for an entry that does not exist, with the nearest one.
     """
@@ -191,7 +193,10 @@ def obs_stats_of(space: spaces.Space, chosen: Normalization) -> PyTree:
 
 
 def _without(stats: Any, left: list[slice]) -> Any:
-    """Return the statistics of one array of which the entries `left` are not normalised."""
+    """Return `stats`, the statistics of one array, such that its entries at the slices `left` are not normalised.
+
+    The result is a PartStats; NoStats if no entry is normalised at all; `stats` itself without slices.
+    """
     if not left or isinstance(stats, NoStats):
         return stats
     kept = np.ones(stats.mean.high.shape, bool)

@@ -21,7 +21,7 @@ order; without extensions a hook returns what it is given:
 | `terms` | symmetry: further terms of the loss |
 | `begin`, `observe`, `adapt` | KL control: adapts the learning rate between gradient steps, or ends the update |
 | `after` | PPG: learns further from the rollout |
-| `trained`, `with_trained` | a prediction has parameters, trained with those of the network |
+| `trained`, `with_trained` | next-observation prediction: its parameters are trained together with the network's |
 | `rescale_value` | PPG's value head follows PopArt's scale |
 """
 
@@ -80,7 +80,10 @@ class Chunk(NamedTuple):
 
 
 class DescentState(NamedTuple):
-    """State that gradient steps change, from step to step and from epoch to epoch of one update."""
+    """State that gradient steps change: parameters, optimiser state, states of extensions and, if recomputed, targets.
+
+    It is carried from step to step and from epoch to epoch of one update.
+    """
 
     trained: Params  # of the network, and of extensions that train some
     vector: Array  # [P] `trained` flattened: an elementwise optimiser needs few operations on one vector

@@ -143,8 +143,8 @@ class Epoch(Recompute):
         """Return the batch with the observations that a recomputation needs, and the rewards and V after each sequence.
 
         `steps`, `reward` and `next_value` (V of the observation after each step) are [T, B], and are cut into sequences
-        of `length` steps. Invalid rows of `batch` are 0; here the final observations of truncated episodes are put
-        back, because V of them is bootstrapped from.
+        of `length` steps. In `batch` all invalid rows are 0. This method restores the observation of the autoreset row
+        after a truncated episode: it is the episode's final observation, whose V, recomputed, is the bootstrap value.
         """
         # Keep the final observation of a truncated episode: its row is invalid, but its value is bootstrapped from
         bootstraps = steps.truncated & ~steps.terminated

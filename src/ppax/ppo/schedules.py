@@ -280,11 +280,11 @@ def annealed(part: Any, progress: Array) -> Any:
 
 
 def changed_numbers(before: Any, after: Any) -> dict[str, Any]:
-    """Return those numbers (learning rate and others) of `after` that a schedule has changed, by dotted paths.
+    """Return the numbers (learning rate and others) of `after` that a schedule has changed, by dotted paths, for logs.
 
-    `before` and `after` are the agent without and with its schedule applied. A number counts as changed if it is
-    another Python object than in `before`. The result is {} if the schedule has replaced a component of the agent by
-    one of another kind.
+    `before` and `after` are the agent without and with its schedule applied. Numbers may be traced, so that their
+    values cannot be compared: a number counts as changed if it is another Python object than in `before`. The result is
+    {} if the schedule has replaced a component of the agent by one of another kind.
     """
     # a schedule of the user may replace parts
     if jax.tree.structure(before) != jax.tree.structure(after):  # type: ignore[operator]

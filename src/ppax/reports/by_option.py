@@ -46,11 +46,11 @@ class Series(NamedTuple):
 
 
 def option_path(name: str, records: Sequence[Record]) -> str:
-    """Return the dotted path of the option called `name`: its path, or the last words of it, with `_` or `-`.
+    """Return the dotted path of the option called `name`: its path, or the end of it, as "loss.clip_eps" or "clip_eps".
 
-    An option that chooses a part, such as "agent.loss.part", may also be named without ".part". If several options have
-    this name, the one that differs between the runs is returned. Raises ConfigError, which tells the nearest option,
-    for an unknown or ambiguous name.
+    The end is one or more of the names between dots; `-` stands for `_`. An option that chooses a part, such as
+    "agent.loss.part", may also be named without ".part". If several options have this name, the one that differs
+    between the runs is returned. Raises ConfigError, which tells the nearest option, for an unknown or ambiguous name.
     """
     differ = [path for path in setting_differences(records) if matters(path)]
     known = list(dict.fromkeys([*differ, *(path for record in records for path in record.config if matters(path))]))
@@ -142,11 +142,11 @@ def _without(table: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
 def differences_by(settings: Sequence[Setting], path: str, baseline: str | None = None) -> list[Against]:
     """Return the differences in score between the values of the option `path`; each value is called a method here.
 
-    Two methods are compared at each combination of the other options for which runs of both exist with comparable
-    scores, and once more by the best setting of each. One method of each pair is the value `baseline` (as text); if it
-    is None, it is the method with the best setting on that environment. If a method is a part with options that the
-    other one lacks, these options need not be equal. Raises ConfigError if the option has only one value, and for an
-    unknown `baseline`.
+    On each environment, two methods are compared at each combination of the other options for which runs of both exist
+    with comparable scores; the best setting of one is also compared with the best setting of the other. One of the two
+    methods is always the value `baseline` (as text); if it is None, the method with the best setting on the
+    environment. If a method is a part with options that the other one lacks, these options need not be equal. Raises
+    ConfigError if the option has only one value, and for an unknown `baseline`.
     """
     methods = ordered([one.records[0].config.get(path, MISSING) for one in settings])
     texts = {value_text(value): value for value in methods}
@@ -173,7 +173,7 @@ def differences_by(settings: Sequence[Setting], path: str, baseline: str | None 
 def _between(env: str, settings: Sequence[Setting], path: str, first: Any, other: Any) -> list[Against]:
     """Return the differences in score of the runs in which option `path` is `first` from those in which it is `other`.
 
-    There is one for each pair of settings that are equal in all other options, and one for the best setting of each
+    There is one for each pair of settings that are equal in all other options, and one between the best setting of each
     value.
     """
     sides = [[one for one in settings if one.records[0].config.get(path, MISSING) == value] for value in (first, other)]
@@ -208,7 +208,11 @@ def _between(env: str, settings: Sequence[Setting], path: str, first: Any, other
 
 
 def _common_label(one: Setting, pairs: Sequence[tuple[Setting, Setting]], labels: Sequence[str]) -> str:
-    """Return the label, from `labels`, of the pair whose first setting is `one`; without such a pair, that of `one`."""
+    """Return the label of the pair in `pairs` whose first setting is `one`; without such a pair, the label of `one`.
+
+    `labels` has a text for each pair, with the options that tell the pair from the others. The label says at which
+    options the best settings of two methods were found.
+    """
     return next((label for (first, _), label in zip(pairs, labels, strict=True) if first is one), one.label)
 
 
@@ -219,8 +223,8 @@ def _whole_label(one: Setting, two: Setting) -> str:
 def _difference(env: str, one: Setting, two: Setting, label: str, than: str, at: str) -> Against:
     """Return the difference in score of setting `one` from setting `two`.
 
-    Seeds are compared in pairs if both settings have the same ones. `label` and `than` name the two, and `at` says in
-    which other options they are equal.
+    If both have the same seeds, the bootstrap resamples seeds in pairs. `label` and `than` name the two, and `at` says
+    in which other options they are equal.
     """
     by_seed = [{value_text(record.config.get(SEED)): record for record in setting.records} for setting in (one, two)]
     paired = by_seed[0].keys() == by_seed[1].keys() and len(by_seed[0]) == len(one.records) == len(two.records)

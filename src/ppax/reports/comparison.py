@@ -64,8 +64,8 @@ class Ranked(NamedTuple):
 class Comparison(NamedTuple):
     """Comparison of runs: the options in which they differ, and their results.
 
-    The lists `runs` and `ends`, and those in `options` and `results`, have one entry per run: sorted by environment,
-    and on each environment from the best run to the worst.
+    `runs` (names) and `ends` (how each run ended) are lists; `options` and `results` are dicts of lists. Each list has
+    one entry per run: sorted by environment, and on each environment from the best run to the worst.
     """
 
     runs: list[str]
@@ -189,8 +189,8 @@ class Comparison(NamedTuple):
 def setting_columns(settings: Sequence[Ranked], score: str = FINAL_RETURN) -> list[list[str]]:
     """Return the table of settings as columns of texts; the first text of a column is its heading.
 
-    If a setting has several runs, there are columns for mean and minimum over its seeds and for the return over
-    training.
+    If a setting has several runs, there are columns for mean and minimum of the score over its seeds, and, if the score
+    is the final return, for the mean return over the whole training.
     """
     columns = [
         [

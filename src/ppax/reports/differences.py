@@ -32,8 +32,8 @@ def differences_of(settings: Sequence[Setting]) -> list[Against]:
     """Return, for each environment, the differences in score of its best setting from each of the next best ones.
 
     A setting is a group of runs that differ by their seed only. Settings whose scores cannot be compared, as their
-    `kind` differs, are treated apart. There are none where all of more than two settings have one seed each, as in a
-    search: then nothing has an interval.
+    `kind` differs, are treated apart. Of more than two comparable settings with one seed each, as in a hyperparameter
+    search, no differences are returned: from one seed no interval can be computed.
     """
     found = []
     for env, own in by_env(settings).items():
@@ -88,7 +88,11 @@ def contradictions(differences: Sequence[Against]) -> list[str]:
 
 
 def method_notes(differences: Sequence[Against]) -> list[str]:
-    """Return sentences about differences between methods: their number, and whether seeds were drawn in pairs."""
+    """Return sentences about differences between methods: their number, and how the bootstrap has resampled seeds.
+
+    Seeds are resampled in pairs where both methods have the same seeds, otherwise independently. Without differences,
+    the sentence says that there is nothing to compare.
+    """
     if not differences:
         return ["The methods have no settings that are equal in all other options, and no comparable best ones."]
     count, pairs = len(differences), sum(one.paired for one in differences)

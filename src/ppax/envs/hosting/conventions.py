@@ -95,11 +95,12 @@ class AdaptedEnv(gymnasium.Wrapper):  # type: ignore[type-arg]
         self._mask, self._recorder, self._known, self._open = mask, recorder, 0.0, False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Return observation and info after a reset; info reports the end of a recorded episode that was cut short.
+        """Return observation and info of a new episode; info also reports if a recorded episode has been cut short.
 
-        A wrapper around the recording one may end an episode early. If this reset then starts a new recording,
-        `info["episode_stats"]` reports that the old recorded episode has ended; if only a life was lost, the recording
-        goes on. A reset with a `seed` reports no end.
+        A wrapper outside of the recorder (the wrapper that records episodes) may end an episode that is still running
+        for the recorder. If the recorder then begins a new episode, `info["episode_stats"]` reports the end of the
+        unfinished one. If it continues the same episode, for example after the loss of one of several lives, no end is
+        reported; nor is one at a reset with a `seed`.
         """
         obs, info = self.env.reset(seed=seed, options=options)
         more: dict[str, Any] = {}
@@ -341,9 +342,10 @@ def _forget(made: dict[int, weakref.ref[Any]], place: int, gone: weakref.ref[Any
 
 
 def generators_of(env: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (attribute, generator) for each of NumPy's random generators in an environment.
+    """Yield (name, generator) for each attribute of `env`, or of an environment inside it, that is a random generator.
 
-    The environments that it wraps and the classes of all of them are searched, too.
+    Generators are NumPy's; class attributes count, too. The check of seeds searches for a generator that two
+    environments share, as a seed for one of them then changes the other.
     """
     for one in wrappers_of(env):
         for holder in (one, *type(one).__mro__):

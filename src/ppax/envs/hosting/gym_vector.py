@@ -190,7 +190,7 @@ class GymVectorStepper:
         return masks
 
     def _stats_of(self, info: dict[str, Any], ended: np.ndarray) -> EpisodeStats | None:
-        """Return rewards and episode ends for logs, [E] each for E environments; None if logs use those of learning.
+        """Return rewards and episode ends for logs, [E] each for E environments; None if logs use the same as learning.
 
         `info["episode_stats"]` has them as two arrays or, in Gymnasium's vectors, as one pair for each environment.
         """

@@ -290,8 +290,9 @@ def host_vector(
 ) -> HostEnv:
     """Return host environments that one vector environment, `make(num_envs)`, steps together.
 
-    `first` is such a vector environment, from which spaces are read. With `unique` it is the only one: `make` returns
-    it, too. Without `unique` it is closed, and `make` creates new ones.
+    Spaces are read from `first`, a vector environment. If the user has created `first` itself, `unique` is True: there
+    is no way to create another one, and `make` returns `first` at each call. Otherwise `first` is closed, and `make`
+    creates new ones.
     """
     autoreset_mode_of(first)
     try:

@@ -44,12 +44,20 @@ class EnvActor:
         return self._reported(create)
 
     def reset(self, number: int, seeds: Sequence[int]) -> Any:
-        """Reset the environments of the actor's batch `number`, one seed each; return the arrays that they write."""
+        """Reset the environments of the actor's batch `number`, one seed each; return a list of result arrays.
+
+        The arrays are those of `Arrays.results` (hosting/arrays.py): observations, rewards, ends of episodes, masks and
+        so on.
+        """
         batch = self._batches[number]
         return self._reported(lambda: batch.reset(seeds) or batch.arrays.results())
 
     def step(self, number: int, action: Sequence[Any]) -> Any:
-        """Step the environments of the actor's batch `number` with `action`; return the arrays that they write."""
+        """Step the environments of the actor's batch `number` with `action`; return a list of result arrays.
+
+        The arrays are those of `Arrays.results` (hosting/arrays.py): observations, rewards, ends of episodes, masks and
+        so on.
+        """
         batch = self._batches[number]
 
         def step() -> list[Any]:
@@ -75,9 +83,10 @@ class EnvActor:
 
 
 def _modules() -> list[Any]:
-    """Return ppax's modules in FILES, which step environments; they are loaded without the rest of ppax if possible.
+    """Return the modules batch.py and faults.py of envs/hosting, which step environments, in the order of FILES.
 
-    If ppax is imported already, they are those of ppax.
+    They are loaded from their files, so that the actor need not import the rest of ppax and JAX. If its process has
+    imported ppax already, the modules are imported from ppax.
     """
     if "ppax" in sys.modules:
         return [importlib.import_module(f"ppax.envs.hosting.{name}") for name in FILES]

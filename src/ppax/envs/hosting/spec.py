@@ -182,16 +182,20 @@ def steps_of_limit(steps: Any) -> int:
 
 
 def _alike(made: Any, factory: Factory) -> Any:
-    """Return the function `made`, which passes its arguments on to `factory`, with the signature of `factory`."""
+    """Return the function `made`, which passes its arguments on to `factory`, with the signature of `factory`.
+
+    Later checks of `env_params` read arguments and defaults from this signature.
+    """
     with contextlib.suppress(TypeError, ValueError):  # a class in C
         made.__signature__ = inspect.signature(factory)
     return made
 
 
 def _wrapped(factories: list[Factory], wrap: Callable[[Factory], Any]) -> list[Factory]:
-    """Return a list with `wrap(factory)` of each function; a function that is listed twice is wrapped once.
+    """Return a list with `wrap(factory)` of each function; a function that is listed several times is wrapped once.
 
-    So one function becomes one function again: environments of the same function object are known to be of one kind.
+    Equal entries of `factories` thus become equal entries of the result, by which later code knows that they make
+    environments of one kind: checks, for example, then compare the environments with each other.
     """
     made = {id(one): wrap(one) for one in factories}
     return [made[id(one)] for one in factories]
@@ -211,9 +215,12 @@ def _defaults_of(factory: Factory) -> dict[str, Any]:
 
 
 def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tuple[list[Factory], HostSpec]:
-    """Return functions that make environments, and the spaces and sizes of one environment.
+    """Return `factories`, wrapped if environments have several agents, and the HostSpec read from a new environment.
 
-    Environments of several agents are wrapped in `Team`, which has an agent axis.
+    A wrapped function makes a `Team`, whose arrays have an agent axis, with the options `agent_ids`, `central_critic`
+    and `players` of `settings`; a turn-based environment is also wrapped in `Turns`. Without several agents the
+    functions are returned as they are. `name` is the environment's name in errors. Raises ConfigError for options that
+    do not fit the environment.
     """
     _refuse_compiled(factories[0])
     agent_ids, central_critic = settings.agent_ids, settings.central_critic
@@ -346,7 +353,11 @@ def first_reset(env: Any) -> Any:
 
 
 def _unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
-    """Yield warnings, one sentence each, about action masks and statistics that ppax does not read."""
+    """Yield warnings, one sentence each, about action masks that ppax does not read and about wrappers that normalise.
+
+    It is `conventions.unread` for environments of Gymnasium. Of an environment of several agents, a `Team`, only action
+    masks are checked.
+    """
     if not isinstance(env, Team):
         yield from unread(env, info)
     elif all(mask is None for mask in env.masks_of(info)):

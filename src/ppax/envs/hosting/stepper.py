@@ -83,7 +83,11 @@ class Stepper(Protocol):
 
 
 def host_step(arrays: Arrays) -> HostStep:
-    """Return a HostStep of `arrays`, into which a step with next-step autoreset has written its results."""
+    """Return `arrays`, into which host environments have written the results of a step or reset, as a HostStep.
+
+    The environments have next-step autoreset: `obs` is the final observation where an episode has ended, and there are
+    no separate `final_obs`.
+    """
     return HostStep(
         obs=arrays.obs,
         reward=arrays.reward,
@@ -120,8 +124,9 @@ class Host:
         `in_groups(players)` returns a HostEnv of the same environments with other groups of agents; None if each
         environment has one agent. `exchange` steps all environments on the device of the compiled programs, where
         training then acts and records; None if they are stepped on the host. `source` is the user's one function that
-        makes each of them; None if there are several functions, a vector or `set_params`. `apart(num_envs)` returns a
-        stepper for `recreate`, which truncates no first episodes as `stagger` does; by default it is `make`.
+        makes each of them; None if there are several functions, a vector or `set_params`. `apart(num_envs)`, which
+        `recreate` uses, is like `make`, but without `stagger`, so that first episodes have full length; by default it
+        is `make`.
         """
         self.spec, self.num_envs, self.unique, self._make, self._apart = spec, num_envs, unique, make, apart or make
         self.in_groups, self.exchange, self.source = in_groups, exchange, source

@@ -204,7 +204,8 @@ class Team:
     def _together(self, each: Sequence[Any], join: Callable[[Sequence[Any]], Any], by_group: Any = dict) -> Any:
         """Return `join(each)`, where `each` has a value for every agent; with groups, `join` of each group's values.
 
-        `by_group` makes the result from a dict by group: it is `dict` or `spaces.Dict`.
+        `join` stacks observations, for example, or takes one of several equal spaces. With groups, the result is by
+        group, in a `spaces.Dict` or a `dict`, whichever `by_group` is.
         """
         if not self.sizes:
             return join(each)
@@ -224,9 +225,9 @@ class Team:
 class Turns:
     """Turn-based environment of PettingZoo with the interface of a parallel one, in which one agent acts at each step.
 
-    `acting` is the agent whose turn it is. All other agents wait: they observe, and their rewards and ends of episodes
-    are those of the step, as `rewards`, `terminations` and `truncations` of the environment say. The learner adds up an
-    agent's rewards over the turns of all others (training/host/streams.py).
+    `acting` is the agent whose turn it is. All other agents wait; they get an observation, a reward and ends of
+    episodes at every step, too, from `observe`, `rewards`, `terminations` and `truncations` of the environment. The
+    learner adds up an agent's rewards over the turns of all others (training/host/streams.py).
     """
 
     def __init__(self, factory: Callable[..., Any], **options: Any):

@@ -106,8 +106,9 @@ class TensorBatch(VectorEnv):
 
         `action` has one array [E, ...] for each array of the action space; `metrics` are entries of `info` to log. A
         call returns before the simulator has computed: on the device, PyTorch's queue of work waits for the actions,
-        and JAX's queue for the result. The next step may overwrite the arrays, but first waits for actions that depend
-        on every program reading them.
+        and JAX's queue for the result. The next step overwrites the arrays as soon as its actions are computed. Every
+        program that reads the arrays must therefore contribute to these actions: training computes them from the
+        results of the program that copies the arrays.
         """
         space = self.single_action_space
         # copied only for spaces of 64 bits: JAX's actions have 32

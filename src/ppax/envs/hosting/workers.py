@@ -273,9 +273,9 @@ def _as_env_error() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _anonymous_file(size: int) -> Iterator[int]:
-    """Yield the descriptor of a file of `size` bytes without a name, which is closed afterwards.
+    """Yield the descriptor of a nameless file of `size` bytes: the memory that this process shares with its workers.
 
-    The system deletes it when the last process with a descriptor ends.
+    The descriptor is closed afterwards. The system deletes the file when the last process with a descriptor ends.
     """
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("ppax")

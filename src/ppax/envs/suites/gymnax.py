@@ -40,9 +40,9 @@ DRAWN: dict[str, tuple[Any, dict[str, str]]] = {
 class Gymnax:
     """Environment of gymnax, without its time limit. Create it with `load`.
 
-    Its parameters are traced, in `params`. Spaces must be known while tracing: those parameters on which they depend
-    are also static, in `ends`, with the values or ranges that were given to `make`. Values that are set afterwards do
-    not change the spaces, and so not a policy's actions.
+    Its parameters are traced, in `params`. Spaces must be known while tracing: of the parameters on which spaces
+    depend, `ends` also has static values, the lowest and highest ones that were given to `make`. Parameters that are
+    changed later do not change the spaces, so that a policy's actions keep their bounds.
     """
 
     params: PyTree  # gymnax's own EnvParams
@@ -75,9 +75,9 @@ class Gymnax:
     def _declared(
         self, of: Callable[[Any], Any], convert: Callable[[Any], spaces.Space]
     ) -> tuple[spaces.Space, spaces.Space]:
-        """Return the two spaces that `of(params)` declares with lowest and with highest values of parameters.
+        """Return the two spaces that gymnax declares for the lowest and the highest values of the parameters in `ends`.
 
-        The parameters and these values are those of the field `ends`. `convert` makes each one a space of Gymnasium.
+        `of(params)` is gymnax's space for these parameters, which `convert` makes a space of Gymnasium.
         """
         params, ends = self.env.default_params, ({name: end[i] for name, *end in self.ends} for i in (0, 1))
         low, high = (convert(of(params.replace(**values) if values else params)) for values in ends)

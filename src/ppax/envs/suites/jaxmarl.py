@@ -198,7 +198,7 @@ def _masks(env: Any) -> bool:
 
 
 def _allowed(env: Any, state: PyTree) -> Any:
-    """Return the action mask of each agent by name; Hanabi has another name for the method."""
+    """Return the action mask of each agent by name, from `get_avail_actions`, or Hanabi's method `get_legal_moves`."""
     return getattr(env, "get_legal_moves", env.get_avail_actions)(state)
 
 

@@ -123,7 +123,8 @@ def _observation_space(env: Any) -> spaces.Space:
 def _space(spec: Any, value: Any, counter: bool = False) -> spaces.Space:
     """Return the Gymnasium space with the dtypes of `value` and the bounds of Jumanji's `spec`.
 
-    With `counter`, integers are numbers, in a Box; otherwise they are categories where `spec` says so.
+    `counter` is True for a field that counts, such as `step_count`: its space is a Box even if `spec` declares
+    categories, of which the space is otherwise a Discrete or MultiDiscrete.
     """
     fields = _fields(value)
     if fields is not None:

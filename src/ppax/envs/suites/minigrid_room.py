@@ -33,8 +33,8 @@ class MiniGridRoom(gymnasium.Env):
     * `view` "partial": `image`, what the agent sees, as planes of 0 and 1, [7, 7, objects + colours + states], and its
       `direction`. "full": the same for the whole grid, in which the agent is an object. "pixels" and "full_pixels":
       `image` is a picture of this, uint8 [H, W, 3].
-    * `mission`, where it differs between episodes: the number of each of its words, 0 after its end. `mission_words` is
-      the largest number of words; by default that of the room's longest mission.
+    * `mission`, where the mission differs between episodes: [mission_words], the index of each of its words in the
+      vocabulary WORDS, from 1, then zeros. `mission_words` is by default the length of the room's longest mission.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
@@ -108,9 +108,10 @@ def planes(grid: np.ndarray) -> np.ndarray:
 
 
 def numbers(mission: str, length: int) -> np.ndarray:
-    """Return a number for each word of a mission, followed by zeros, [length].
+    """Return the index of each word of a mission in the vocabulary WORDS, from 1, followed by zeros, [length].
 
-    Raises ValueError for a mission of more words, because its beginning alone would be another mission.
+    A word that is not in WORDS gets the index after the last one. Raises ValueError for a mission of more words than
+    `length`, because its beginning alone would be another mission.
     """
     words = mission.replace(",", " ").split()
     if len(words) > length:

@@ -3,9 +3,10 @@
 Koyamada et al., "Pgx: Hardware-Accelerated Parallel Game Simulators for RL", 2023, https://arxiv.org/abs/2303.17503.
 
 Players of a game are agents, along an agent axis, and a step is one move. Players whose turn it is not have an action
-mask that allows nothing: their actions are ignored, and their policy learns nothing from the row (arrays/masks.py). But
-the critic learns V of the row, through which the result of a move reaches the last move of a player that waits. Pgx
-reports the move limits of its games as terminations, with the result of a drawn game, and the adapter keeps that.
+mask that allows nothing: their actions are ignored, and their policy learns nothing from these rows (arrays/masks.py).
+But the critic learns V of these rows, too: through V, the result of an opponent's move reaches the advantage of the
+player's own last move. Pgx reports the move limits of its games as terminations, with the result of a drawn game, and
+the adapter keeps that.
 """
 
 from __future__ import annotations

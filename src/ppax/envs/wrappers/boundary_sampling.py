@@ -40,8 +40,8 @@ class BoundarySampling(Wrapper):
 
     This is the boundary sampling of automatic domain randomisation (ADR), which measures the policy at the ends. It
     adds two metrics for each end of a range, which are then summed over the episodes of a rollout: the performance
-    (`total_name`) and the number of episodes (`count_name`). An episode is not counted if its end has moved since its
-    reset.
+    (`total_name`) and the number of episodes (`count_name`). If ADR moves an end of a range during an episode that is
+    played at this end, the episode is not counted.
     """
 
     env: Any  # Randomised

@@ -53,7 +53,7 @@ class Parameter(NamedTuple):
 
 
 class Item(NamedTuple):
-    """Entry of a dataclass, mapping or sequence: its key, value and declaration, and whether it is compiled in."""
+    """Entry of a dataclass, mapping or sequence: its key, value and dataclass field, and whether it is compiled in."""
 
     key: Any
     value: Any
@@ -294,7 +294,7 @@ def nested(params: Mapping[str, Any], place: str = "env_params") -> dict[str, An
     """Return parameters with dotted names as nested dicts: {"config.lanes": 2} as {"config": {"lanes": 2}}.
 
     If a value and a dict have the same name, the later one stays. Raises ConfigError for a name that is no string, as
-    run files have no others; `place` is what the error calls `params`.
+    names in run files are strings; `place` is the name of `params` in the error.
     """
     tables: dict[str, Any] = {}
     for name, value in params.items():
@@ -323,7 +323,10 @@ def merged(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def first_values(params: Mapping[str, Value]) -> dict[str, Value]:
-    """Return parameters by name with the low end of each range in place of the range."""
+    """Return parameters by name with the low end of each range in place of the range.
+
+    With these values an environment is made whose ranges are drawn from later, at its resets.
+    """
     return {name: value.get("low", 0.0) if is_range(value) else value for name, value in params.items()}
 
 

@@ -148,10 +148,10 @@ class ActionRepeat(Wrapper):
 
 
 def _kept(earlier: Array, before: Array, now: Array) -> Array:
-    """Return a metric after one repeat of an action: its new value, or its value before where an episode had ended.
+    """Return a metric after one repeat of an action: `now`, or `before` for agents whose episode has already ended.
 
-    `now` is the value after this repeat, `before` that after the previous repeat, and `earlier` [A] is True for those
-    of the A agents whose episode ended before this repeat. A metric [] is shared by all agents: it stays `before` only
-    if the episodes of all agents have ended.
+    `now` is the metric's value after this repeat, and `before` its value after the previous repeat, [] or [A] for A
+    agents. `earlier`, [] or [A], is a mask, True for agents whose episode ended before this repeat. A metric [] is
+    shared by all agents: it is `before` only if the episodes of all agents have ended.
     """
     return jnp.where(earlier if now.ndim == earlier.ndim else earlier.all(), before, now)

@@ -103,9 +103,9 @@ class Pair(NamedTuple):
 def replayed(interface: Interface, learner: PyTree) -> Callable[[Arrays], Arrays]:
     """Return the policy's step with the weights `learner` as a function of its inputs by name, [b, ...] for any b.
 
-    It runs the traced step operation by operation, as basic primitives alone, which converters know: called functions
-    and loops are inlined, unused operations dropped, and what depends on weights alone is computed beforehand. Complex
-    numbers become pairs of real ones.
+    A converter knows the basic primitives of JAX, but not all others. The function therefore replays the traced step
+    one basic primitive at a time: called functions and loops are inlined, unused operations dropped, and what depends
+    on weights alone is computed beforehand. Complex numbers become pairs of real ones.
     """
     (symbol,) = export.symbolic_shape("b")
     learner = jax.tree.map(jnp.asarray, learner)
@@ -134,9 +134,9 @@ def replayed(interface: Interface, learner: PyTree) -> Callable[[Arrays], Arrays
 
 
 def _run(operation: Operation, values: list[Any], batch: Any) -> None:
-    """Run one operation of a traced step on the slots `values`, for a batch size that may be symbolic.
+    """Run one operation of a traced step: read its arguments from the list `values`, and write its results there.
 
-    A slot is a place in the list that holds one array of the step.
+    An index into `values`, a slot, stands for one array of the step. `batch` is the batch size, which may be symbolic.
     """
     params = {name: _sized(x, batch) for name, x in operation.params.items()}
     arguments = [values[slot] for slot in operation.reads]

@@ -45,8 +45,8 @@ def _to_act(run_config: Config) -> Config:
 
 
 def _choices(agents: Any) -> Any:
-    """Return the strings and booleans among each agent's field values: options such as `compute_dtype`.
+    """Return, for each agent, a list of the strings and booleans among its field values, such as `compute_dtype`.
 
-    They are leaves, which a comparison of pytree structures leaves out.
+    Two agents are compared by these lists and by their pytree structures, which do not show the values of leaves.
     """
     return [[x for x in fields if isinstance(x, bool | str)] for fields in agents]

@@ -45,7 +45,10 @@ class Exported(NamedTuple):
 
 
 class Format(NamedTuple):
-    """Policy in one format: files by name, entries of the bundle's description, constants stored with the weights."""
+    """Policy in one format: its files by name, its entries in the bundle's description, constants of its program.
+
+    The constants are arrays, stored by name in the bundle's file of weights.
+    """
 
     files: dict[str, bytes]
     about: dict[str, Any]

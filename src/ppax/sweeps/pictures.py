@@ -211,8 +211,9 @@ Ticks = list[tuple[float, str]]
 def _places(values: Sequence[Any]) -> tuple[list[float], Ticks]:
     """Return the position in [0, 1] of each value on its axis, and the axis' ticks as pairs (position, text).
 
-    The axis is logarithmic where positive values span decades. Otherwise values are spread evenly if they repeat or are
-    not all numbers; else the axis is linear.
+    Positive numbers that span decades are on a logarithmic axis. Of the others, values that are not all numbers, and
+    numbers of which a few repeat often, as those of a grid, are at equal distances; all other numbers are on a linear
+    axis.
     """
     texts = [shown(value) for value in values]
     plain = all(type(value) in (int, float) for value in values)

@@ -259,9 +259,9 @@ def _apart(ticks: Ticks) -> Ticks:
 
 
 def _smooth(fine: np.ndarray, xs: np.ndarray, ys: np.ndarray) -> np.ndarray:
-    """Return the values [n] at `fine` [n] of a smooth curve through the points (`xs`, `ys`), level at each of them.
+    """Return the values [n], at positions `fine` [n], of a smooth curve that has slope 0 at its points (`xs`, `ys`).
 
-    `xs` must be 0, 1, 2, ...
+    Between two points the curve never leaves the range of their values. `xs` must be 0, 1, 2, ...
     """
     left = np.clip(fine.astype(int), 0, len(xs) - 2)
     share = fine - left

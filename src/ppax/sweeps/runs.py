@@ -95,7 +95,11 @@ def sweep_runs(
 
 
 def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
-    """Return the paths and addresses in the arguments of `sweep_runs`, which are trusted as the user wrote them."""
+    """Return the paths and addresses in the arguments of `sweep_runs`, which the caller trusts.
+
+    The user has written them in Python. Those in a file that `target` names are left out, as the file may be a
+    stranger's.
+    """
     found = config.outside(run_config) if isinstance(target, Built) else {}
     found |= config.outside_values(values, config.options(run_config))
     found |= searches.outside_of(search) if isinstance(search, dict) else {}

@@ -68,8 +68,8 @@ def settings_of(records: Sequence[Record]) -> list[Setting]:
 
     If several runs have equal options and an equal seed, the one with the most steps is in the setting's `records`, and
     the others are its `repeats`. Settings are sorted by environment, in the order in which environments first appear;
-    then by `kind`, the way in which their scores were measured, because scores measured in different ways cannot be
-    compared: those of final evaluations first, then the way that most runs have; then by score, the best first.
+    then by `kind`, a text on how their scores were measured, because scores measured in different ways cannot be
+    compared: final evaluations come first, and then the measure that most runs have; then by score, the best first.
     """
     members: dict[tuple[str, int], list[Record]] = {}
     for place, record in enumerate(records):

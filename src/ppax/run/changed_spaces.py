@@ -310,11 +310,12 @@ def _change_torso(
 
 
 def _origin_of_reader(reader: EntryReader, origins: Mapping[str, Origin]) -> Origin:
-    """Return the origin of the observation's entry that an encoder reads; of several entries, an origin without a name.
+    """Return the origin of the observation's entry that an encoder reads.
 
-    Raises ConfigError if an entry has changed and the encoder is not `Flat`, which passes on an entry's numbers as they
-    are. Only then has each number weights of its own in the layer behind the encoder, so that single numbers can be
-    taken over.
+    `Flat` passes on an entry's numbers as they are, so that each has weights of its own in the next layer. Raises
+    ConfigError if another encoder reads an entry of which only some numbers are taken over, as its weights are not
+    those of single numbers. For an encoder that reads several entries together, which must be unchanged, the origin has
+    no name and no indices.
     """
     found = [origins[entry.name] for entry in reader.entries]
     if isinstance(reader.encoder, Flat):

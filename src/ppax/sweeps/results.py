@@ -258,7 +258,7 @@ class _Place(NamedTuple):
 
     `iteration` is the one that its longest-trained members (runs) have reached, infinity for the end of training; a
     later one ranks higher. Of settings with equal iterations the one with the higher `standing` ranks higher: the IQM
-    of the scores of these members, then numbers that decide between equal IQMs.
+    of the scores of these members and the dropped ones, then numbers that decide between equal IQMs.
     """
 
     iteration: float  # that its longest-trained members reached; infinity: the end

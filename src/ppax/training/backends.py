@@ -95,7 +95,7 @@ class Compiled:
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
-        """Yield one environment with the policy that acts in it, to be stepped and rendered."""
+        """Return a context whose value is one environment in which the policy acts, to be stepped and rendered."""
         yield CompiledScene(agent, ended(self.env), learner, deterministic, key)
 
     def first_picture(self, key: Key) -> np.ndarray:
@@ -174,7 +174,10 @@ class OnHost:
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
-        """Yield one new environment with the policy that acts in it, to be stepped and rendered, and close it."""
+        """Return a context whose value is one new environment in which the policy acts, to be stepped and rendered.
+
+        The environment is closed with the context.
+        """
         require_fit(agent, self.env)
         one, alone = with_rendering(self.env), _acting_alone(agent)
         with one.env:

@@ -211,8 +211,8 @@ Ticks = list[tuple[float, str]]
 def _places(values: Sequence[Any]) -> tuple[list[float], Ticks]:
     """Return the position in [0, 1] of each value on its axis, and the axis' ticks as pairs (position, text).
 
-    Positive numbers that span decades are on a logarithmic axis. Of the others, values that are not all numbers, and
-    numbers of which a few repeat often, as those of a grid, are at equal distances; all other numbers are on a linear
+    Positive numbers that span decades have a logarithmic axis. Of other values, those that are not all numbers, and at
+    most six distinct numbers that repeat, as in a grid, stand at equal distances; many distinct numbers have a linear
     axis.
     """
     texts = [shown(value) for value in values]

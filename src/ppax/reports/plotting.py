@@ -181,9 +181,10 @@ def _refuse_with_against(metric: Any, settings: Any, each: bool, band: str) -> N
 
 
 def colours_of(settings: Sequence[Setting]) -> dict[int, str]:
-    """Return colours by the settings' `place` if the settings differ in one numeric option only; else {}.
+    """Return the colour of each setting, by its index `place` in the report, if only one numeric option differs.
 
-    The colours go from dark to light with the value of the option.
+    The colours go from dark to light with the value of that option. The result is {}, so that the caller keeps the
+    usual colours, if the settings differ in anything else, or have fewer than three values.
     """
     rows = setting_differences([setting.records[0] for setting in settings])
     paths = [path for path in rows if matters(path) and path != "env"]

@@ -68,8 +68,8 @@ def settings_of(records: Sequence[Record]) -> list[Setting]:
 
     If several runs have equal options and an equal seed, the one with the most steps is in the setting's `records`, and
     the others are its `repeats`. Settings are sorted by environment, in the order in which environments first appear;
-    then by `kind`, because scores of different kinds cannot be compared: final evaluations first, then the kind with
-    the most runs; then by score, the best first.
+    then by `kind`, a text on how their scores were measured, because scores measured in different ways cannot be
+    compared: final evaluations come first, and then the measure that most runs have; then by score, the best first.
     """
     members: dict[tuple[str, int], list[Record]] = {}
     for place, record in enumerate(records):
@@ -88,7 +88,11 @@ def settings_of(records: Sequence[Record]) -> list[Setting]:
 
 
 def _order_of_kind(same: Sequence[Setting]) -> tuple[int, int]:
-    """Return a sorting key for the settings `same` of one kind of score: final evaluations, then more runs, first."""
+    """Return a key that sorts groups of settings by how their scores were measured: final evaluations first.
+
+    `same` are the settings of one group, whose scores were measured in the same way. Of groups with the same source of
+    scores the one with more runs comes first.
+    """
     found = {record.measure for setting in same for record in setting.records}
     measure = min((place for place, kind in enumerate(MEASURES) if kind in found), default=len(MEASURES))
     return measure, -sum(len(setting.records) for setting in same)
@@ -115,10 +119,11 @@ def _progress(record: Record) -> tuple[float, bool]:
 
 
 def _with_kinds(settings: Sequence[Setting]) -> list[Setting]:
-    """Return settings on one environment with `kind` filled in; it is "" in all if their scores are comparable.
+    """Return the settings of one environment with `kind` set, a text on how their scores were measured.
 
-    The text says how the score was measured, and has the number of steps trained and the limits of episodes, each only
-    if it differs between the settings.
+    The text, such as "final evaluation, eval.max_steps = 500", has the source of the score, the number of steps
+    trained, and options of evaluations and limits of episodes, each only if the settings differ in it. So it is "" in
+    all settings if their scores can be compared.
     """
     measured = [measure_of(setting) for setting in settings]
     known = [text for text in measured if text]
@@ -143,9 +148,10 @@ def measure_of(setting: Setting) -> str:
 
 
 def _compared(path: str) -> bool:
-    """Return whether scores of runs that differ in the option `path` cannot be compared.
+    """Return True if the scores of runs that differ in the option `path` cannot be compared.
 
-    That is so for the number of steps trained, limits of episodes, and options of evaluations.
+    The options are the number of steps trained, limits of episodes, and options of evaluations that change what a score
+    measures.
     """
     words = path.split(".")
     limit = words[0] == "env_params" and words[-1] in LIMITS
@@ -161,7 +167,10 @@ def by_env(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
 
 
 def by_kind(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
-    """Return settings on one environment grouped by `kind`; scores of different kinds cannot be compared."""
+    """Return settings of one environment grouped by `kind`, a text on how their scores were measured.
+
+    Only scores of one group can be compared.
+    """
     found: dict[str, list[Setting]] = {}
     for setting in settings:
         found.setdefault(setting.kind, []).append(setting)
@@ -402,5 +411,8 @@ def matters(path: str) -> bool:
 
 
 def _as_written(value: Any) -> Any:
-    """Return a value in the form in which a run file has it."""
+    """Return a value in the form in which it is read from a run file: a tuple as a list, None as the text NONE.
+
+    So values of Python, such as defaults, can be compared with those of run files.
+    """
     return NONE if value is None else list(value) if isinstance(value, tuple) else value

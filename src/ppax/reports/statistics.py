@@ -32,7 +32,8 @@ class Statistics(NamedTuple):
 class Verdict(NamedTuple):
     """Verdict on the scores of several seeds: whether their IQM reaches a threshold, and how many seeds come near it.
 
-    `near` is the number of seeds that come near the threshold, `needed` the number that must.
+    `near` is the number of seeds whose scores are at least 90 % of the way from the score of a random policy to the
+    threshold, `needed` the number that must be.
     """
 
     iqm_reached: bool
@@ -41,7 +42,7 @@ class Verdict(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether the IQM reaches the threshold and enough single seeds come near it."""
+        """Whether the IQM reaches the threshold, and at least `needed` seeds come near it."""
         return self.iqm_reached and self.near >= self.needed
 
 
@@ -84,8 +85,8 @@ def statistics_of(scores: Sequence[float]) -> Statistics:
 class Difference(NamedTuple):
     """Difference between the scores of two settings: of their IQM, and the probability that the first is better.
 
-    Both have 95 % bootstrap intervals over seeds. They are NaN where a setting has only one seed, or a score is not
-    finite.
+    `low` and `high`, and `better_low` and `better_high`, are the ends of 95 % bootstrap intervals over seeds. These
+    four are NaN where a setting has only one seed, or a score is not finite.
     """
 
     iqm: float  # IQM of the first less that of the second

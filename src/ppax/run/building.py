@@ -141,14 +141,15 @@ def _network(parts: Mapping[str, Any]) -> Config:
 
 
 def _code_of(given: Config) -> set[str]:
-    """Return the packages of the classes that a configuration names by import path."""
+    """Return the packages of the classes that a configuration names by import path, for a caller that trusts them."""
     return {config.package_of(path) for path in config.import_paths(given).values()}
 
 
 def _vectorised(env: Any, given: Config) -> Env:
     """Return `env`, or, if it is a single environment written in JAX, a vector environment of copies of it.
 
-    The number of copies is `num_envs` of the options `given`, or the default of their settings.
+    The number of copies is `num_envs` of the options `given` or of their preset, else the default for the kind of
+    environment.
     """
     if is_env(env) or isinstance(env, gymnasium.Env | type) or not hasattr(env, "num_agents"):
         require_env(env)

@@ -33,11 +33,11 @@ Arrays = dict[str, np.ndarray]  # of a learner, by dotted name
 
 
 class Origin(NamedTuple):
-    """Origin of one entry (array) of this run's observation: which numbers of which entry of the other run's it has.
+    """Origin of one entry (array) of this run's observation: which numbers of the other run's observation it takes.
 
-    `entry` is the name of the other run's entry; `places` [size] is the index in that entry, flattened, of each number
-    of this run's entry, or -1 for a new number. `whole` is True if the other run's entry is taken in its shape,
-    unchanged.
+    `entry` is the name of the other run's entry that they are in. `places` [size] has, for each number of this run's
+    entry, its index in the other run's entry, both flattened; -1 for a new number. `whole` is True if this run's entry
+    is the other run's unchanged: the same numbers in the same order and shape.
     """
 
     entry: str | None  # name of the other run's entry; None: all numbers are new
@@ -310,10 +310,12 @@ def _change_torso(
 
 
 def _origin_of_reader(reader: EntryReader, origins: Mapping[str, Origin]) -> Origin:
-    """Return the origin of the entry that an encoder reads.
+    """Return the origin of the observation's entry that an encoder reads.
 
-    Raises ConfigError if the entry has changed and the encoder is not flat: only a flat one has weights of single
-    numbers.
+    `Flat` passes on an entry's numbers as they are, so that each has weights of its own in the next layer. Raises
+    ConfigError if another encoder reads an entry of which only some numbers are taken over, as its weights are not
+    those of single numbers. For an encoder that reads several entries together, which must be unchanged, the origin has
+    no name and no indices.
     """
     found = [origins[entry.name] for entry in reader.entries]
     if isinstance(reader.encoder, Flat):
@@ -422,11 +424,12 @@ def _change_actions(arrays: Arrays, network: Composed, settings: InitFrom) -> st
 
 
 def _share(probability: float, old: int, new: int) -> float:
-    """Return the ratio r of exp(logit) of each new action to the geometric mean of exp(logit) over the old actions.
+    """Return the ratio r of exp(logit) of a new action to the geometric mean of exp(logit) over the old actions.
 
-    `old` and `new` are the numbers of actions. The geometric mean is at most the arithmetic mean. So in every state all
-    new actions together have at most the probability new r / (old + new r), which r makes equal to `probability`.
-    Raises ConfigError where a new action could become the likeliest.
+    With this r all new actions together have at most the probability `probability`, in every state. `old` and `new` are
+    the numbers of actions: as a geometric mean is at most the arithmetic mean, the new actions' probability is at most
+    new r / (old + new r), and r makes this bound equal to `probability`. Raises ConfigError where a new action could
+    become the likeliest.
     """
     if not new:
         return 1.0

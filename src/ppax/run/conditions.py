@@ -185,7 +185,7 @@ class _Combined(ABC):
         return tuple(name for one in self.conditions for name in one.metrics)
 
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
-        """Return the combination's state after a log row; the field `parts` of the state has those of its parts."""
+        """Return the combination's state after a log row; its field `parts` has the states of all `conditions`."""
         states = before.parts or (ConditionState(),) * len(self.conditions)
         parts = tuple(one.update(own, state, row) for one, own in zip(self.conditions, states, strict=True))
         met = self._is_met(part.met for part in parts)
@@ -194,7 +194,7 @@ class _Combined(ABC):
 
     @abstractmethod
     def _is_met(self, parts: Iterable[bool]) -> bool:
-        """Return True if the combination is met; `parts` says for each of its conditions if that one is met."""
+        """Return True if the combination is met; `parts` has, for each of `conditions`, whether it is met."""
 
 
 class And(_Combined):
@@ -297,7 +297,10 @@ def _name_of(score: Any) -> str:
 
 
 class _UnknownRow(dict[str, float]):
-    """Log row that has the value NaN for every name, and remembers as its keys the names that were read."""
+    """Log row with which `names_read` finds out which metrics a function reads: every name has the value NaN.
+
+    The names that were read become the keys of the row.
+    """
 
     def __missing__(self, name: str) -> float:
         self[name] = math.nan

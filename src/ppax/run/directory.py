@@ -68,7 +68,10 @@ class SweepName(NamedTuple):
 
     @property
     def group(self) -> str:
-        """Text that identifies this sweep, of letters, digits, points, dashes and underscores; "" for no sweep."""
+        """Name under which loggers (Weights & Biases, MLflow) group the runs of this sweep; "" for no sweep.
+
+        It is unique, and consists of letters, digits, points, dashes and underscores.
+        """
         return f"{re.sub(r'[^A-Za-z0-9_.-]', '_', self.name)[:LONGEST]}-{self.id}" if self.id else ""
 
     def write(self, path: Path) -> None:

@@ -161,7 +161,10 @@ def fit_run(
 
 
 class Checked(NamedTuple):
-    """Agent and settings of a run that have passed the checks before training, and the objects that the checks made."""
+    """Agent and settings of a run that have passed the checks before training, with objects that the checks have made.
+
+    The training uses these objects, such as the run's evaluations and the learner of a warm start.
+    """
 
     agent: Agent  # with its precision decided
     run_config: Config

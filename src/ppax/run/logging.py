@@ -185,8 +185,8 @@ def next_row(done: int, intervals: tuple[int, int], next_evaluation: int) -> int
     """Return the iteration of the first log row after iteration `done`.
 
     `intervals` are the iterations between log rows and between checkpoints: each multiple of either has a log row. So
-    has `next_evaluation`, the iteration of the next evaluation or, without one, the run's last: the result is never
-    later.
+    has `next_evaluation`, the iteration of the next evaluation (in a sweep, also of the next decision of a search). If
+    neither follows, it is the last iteration of the run.
     """
     return min(*(done - done % every + every for every in intervals), next_evaluation)
 

@@ -172,10 +172,11 @@ class Match:
         return "\n\n".join([*parts, *([f"{left_out} games never ended and are not counted"] if left_out else [])])
 
     def _shares(self, points: float) -> np.ndarray:
-        """Return the share [P, P] of games in which the row's policy got `points` (1: won, 0.5: drawn).
+        """Return the share [P, P] of the games against the column's policy in which the row's got `points`.
 
-        If a policy plays several sides of a game, the share of the pairs of opposing sides counts for this game. NaN
-        stands where there are no games.
+        `points` are 1 for games won, 0.5 for games drawn. If one of the two policies plays several sides of a game, the
+        game counts as a fraction: the share of its pairs of opposing sides with `points`. NaN stands where there are no
+        games.
         """
         got, played = np.zeros((2, len(self.policies), len(self.policies)))
         for row, column, points_of in self._pairs():
@@ -260,7 +261,11 @@ def _loaded(source: PolicyLike) -> Policy:
 
 
 class Unit(NamedTuple):
-    """Agents on one side of a match that every policy has in one group; in the match's environment they are a group."""
+    """Group of agents in the environment of a match: agents on one side that every policy can play as one group.
+
+    A policy that was trained with groups must have had these agents in the same group, whose network then plays them.
+    `group` is the name of the group in the match, and `agents` are indices in the environment that the user passed.
+    """
 
     group: str
     side: str
@@ -301,9 +306,9 @@ def _sides(env: Env, sides: Sides | None) -> dict[str, tuple[int, ...]]:
 
 
 def _split(env: Env, policies: Mapping[str, Policy], sides: Mapping[str, tuple[int, ...]]) -> tuple[Env, list[Unit]]:
-    """Return `env` with a group for each unit, and the units: agents on one side and in one group of every policy.
+    """Return `env` with a group for each unit, and the units: agents on one side and in the same group of every policy.
 
-    `sides` are the indices of each side's agents. If `env` has groups already, it is unchanged, and these are the
+    `sides` are the indices of each side's agents. If `env` has groups already, it is unchanged, and its groups are the
     units.
     """
     side_of = {agent: side for side, agents in sides.items() for agent in agents}
@@ -366,10 +371,10 @@ def _streams(policy: Policy, env: Env, agents: Iterable[int], what: str) -> list
 
 
 def _member(name: str, policy: Policy, env: Env, unit: Unit, split: Env) -> tuple[Any, PyTree]:
-    """Return the agent and learner with which a policy plays a unit, agents of one side in one group of each policy.
+    """Return the agent and learner with which a policy plays a unit, a group of agents in the environment of a match.
 
     `env` is the environment as it was passed, `split` the one with a group for each unit, and `name` that of the
-    policy. Raises ConfigError where the policy cannot play it.
+    policy. Raises ConfigError where the policy cannot play the unit.
     """
     agent, learner, spec = policy.agent, policy.learner, policy.spec
     apart = agent.sharing != "shared" or bool(spec.sizes)
@@ -401,7 +406,7 @@ def _member(name: str, policy: Policy, env: Env, unit: Unit, split: Env) -> tupl
 
 
 def _seatings(policies: int, sides: int) -> list[tuple[int, ...]]:
-    """Return all seatings, each as the number of the policy on every side.
+    """Return all seatings: for each seating the indices [sides] of the policies that play the sides.
 
     In a seating one policy plays all sides, or one plays a single side and another one all other sides.
     """

@@ -203,7 +203,11 @@ def _without_agents(run_config: Config) -> Config:
 
 
 def _as_given(run_config: Config) -> contextlib.AbstractContextManager[None]:
-    """Context that trusts all packages, paths and addresses which a configuration of the user's objects names."""
+    """Return a context that trusts all packages, paths and addresses in a configuration, so that it can be built again.
+
+    The configuration describes objects that the user has passed in Python, so that the names in it are the user's
+    choice and not a stranger's.
+    """
     return imports.trusting(names_to_trust([run_config]))
 
 

@@ -197,10 +197,11 @@ class TrainedRun:
         return not (type(recorded) is int and recorded >= episodes)
 
     def _episode_limit(self, env: Env) -> int:
-        """Return the number of steps after which an evaluation cuts episodes.
+        """Return the number of steps after which an evaluation cuts episodes: `eval.max_steps`, if it is set.
 
-        This is `eval.max_steps`, if it is set. Otherwise it depends on whether episodes have ended by themselves in
-        training.
+        Otherwise it is large if episodes have ended by themselves in training, as they will in the evaluation, too. If
+        episodes never end, it is the interval of forced resets or else small. After a training too short to tell, it is
+        between the two.
         """
         if self.eval_settings.max_steps is not None:
             return self.eval_settings.max_steps

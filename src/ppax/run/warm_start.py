@@ -46,8 +46,9 @@ def prepare(
     """Return the learner of another run to start from, compared with this agent's; None: no warm start.
 
     `shapes` are those of this run's training state. `given` is a run in memory that takes the place of `settings.run`.
-    `say` is called with a text on what is taken; where `partial` leaves arrays out, the text is a warning, in Python
-    too. Raises ConfigError, with a table of all arrays, where arrays differ and `partial` is off, or where none fits.
+    `say` is called with a text on what is taken; if arrays are left out, as `partial` allows, the text is given as a
+    Python warning instead. Raises ConfigError, with a table of all arrays, where arrays differ and `partial` is off, or
+    where none fits.
     """
     groups, _ = _by_group(agent, shapes.learner)
     _check(settings, given, groups)
@@ -91,10 +92,11 @@ def _check(settings: InitFrom, given: object, learners: Mapping[str, LearnerStat
 
 
 def _without_missing(settings: InitFrom, source: SavedLearner) -> InitFrom:
-    """Return the settings without the fields of a learner that `source` lacks, as a bundle does; unchanged for a run.
+    """Return the settings with `keep` reduced to the fields of a learner that `source` has, if it is a bundle.
 
-    Raises ConfigError if no field is left, or if a lacking field was asked for on purpose: the optimiser's state and
-    those of extensions are not among the default fields of `init_from.keep`.
+    A bundle lacks `opt_state`, `extensions` and `reward_stats`. Raises ConfigError for the first two, which are not in
+    the default of `keep`, so that the user has asked for them; and if no field is left. A run has all fields: the
+    settings are unchanged.
     """
     if not source.bundle:
         return settings
@@ -391,10 +393,10 @@ def _with_weights(learners: Mapping[str, LearnerState]) -> set[str]:
 
 
 def weights_missing(learners: Mapping[str, LearnerState], keep: Collection[str]) -> dict[str, list[str]]:
-    """Return, for each field in `keep` with moments of the optimiser, the fields with those weights that `keep` lacks.
+    """Return the fields of weights that `keep` lacks, by the field in `keep` with the optimiser's moments of them.
 
-    The moments belong to the weights, so that the one is useless without the other. Fields that lack nothing are left
-    out: {} if nothing is missing.
+    Fields are those of a learner, such as "params" and "opt_state". Moments are useless without the weights that they
+    belong to. {} if nothing is missing.
     """
     lacking = _with_weights(learners) - set(keep)
     missing = {field: [x for x in weights if x in lacking] for field, weights in WEIGHTS.items() if field in keep}

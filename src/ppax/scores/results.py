@@ -156,7 +156,8 @@ def without_non_finite(tree: Any) -> Any:
 def fingerprint(row: SuiteRow, episodes: int, version: str) -> str:
     """Return a hash of what the score of `row` depends on besides seeds: configuration, evaluation, version of ppax.
 
-    Default settings enter the hash only by the version of ppax: results stay valid when an option is added to ppax.
+    Of the configuration only the options that the row sets are hashed, and the version stands for all defaults. So
+    results of one version stay valid when an option is added to ppax within it.
     """
     given = row.run_config()
     known = dict(config.flatten(config.resolve(given)))  # values as the run has them: 1 and 1.0 are one learning rate

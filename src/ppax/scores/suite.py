@@ -1,6 +1,8 @@
-"""Rows of the learning suite (suite.toml), of the public suite (public.toml) and of the predecessors' tasks.
+"""Rows of the learning suite (suite.toml), the public suite (public.toml) and predecessors.toml.
 
-A row is a target with budget, threshold, reference and negative controls.
+A row is an environment or preset to train, with a budget of steps, a threshold, a reference (a published score) and
+negative controls. predecessors.toml has the tasks of earlier PPO implementations, such as rl8, whose settings ppax has
+as presets.
 """
 
 from __future__ import annotations

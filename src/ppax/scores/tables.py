@@ -111,9 +111,10 @@ HEAD = ("row", "target", "IQM [95 %]", "mean +- std", "min", "random", "threshol
 
 
 def terminal_table(outcomes: Sequence[RowOutcome], color: bool, width: int | None = None) -> str:
-    """Return a table of all outcomes as aligned text, in blocks of at most `width` characters (None: any width).
+    """Return a table of all outcomes as aligned text; columns beyond `width` characters follow in further tables below.
 
-    With `color`, rows that miss their threshold or could not be measured are red.
+    Each further table repeats the first column; `width` None stands for any width. With `color`, rows that miss their
+    threshold or could not be measured are red.
     """
     rows = [HEAD, *(tuple(map(printable, _cells(outcome))) for outcome in outcomes)]
     red = [False, *(color and outcome.failed for outcome in outcomes)]

@@ -88,7 +88,8 @@ class Searching:
 
         Recorded decisions are returned as they are; the search makes those that are missing, and they are recorded.
         `run_dirs` are the run directories of the members that still train, by number. Raises ConfigError if the record
-        is damaged, if a search that copies members stops one, or if one that stops members copies one.
+        is damaged, and for a decision that cannot be carried out: a stop by a search that copies members (`perturbs` is
+        True), or a copy by one that stops members.
         """
         known = self.decisions.at(iteration)
         if not run_dirs.keys() <= known.keys():
@@ -133,7 +134,7 @@ def _decision(iteration: int, number: int, score: float, made: Stop | Copy | Non
 
 
 def scores_of(run_dirs: Mapping[int, Path], since: int, iteration: int) -> dict[int, float]:
-    """Return the scores of members (runs) by number: of all by `score`, or, if it gives none, by `reward_score`.
+    """Return the score of each member (run) by number: `score`, or, if that is NaN for all members, `reward_score`.
 
     The two are never mixed, as returns and mean rewards are on different scales. `run_dirs` are the members' run
     directories by number; log rows after iteration `since`, up to `iteration`, are read.
@@ -319,7 +320,8 @@ def checked_total(plan: Plan, packs: Sequence[Pack]) -> int:
 def _require_numbers(plan: Plan, task: Task) -> None:
     """Raise ConfigError if a swept option, such as a size, cannot change while a compiled program trains.
 
-    To find out, each option is changed in the member (run) `task`: it must not need another program then.
+    To find out, the option's value in the member (run) `task` is changed slightly: the program that trains the member
+    must be able to train the changed member, too.
     """
     known = {option.path: option for option in config.options(task.member.config)}
     if not plan.values:
@@ -338,7 +340,10 @@ def _require_numbers(plan: Plan, task: Task) -> None:
 
 
 def _nudged(value: float, low: float, high: float) -> float:
-    """Return a number slightly above `value`, or slightly below it if the former exceeds `high`, but at least `low`."""
+    """Return a valid value close to `value`, to test whether a change of the option needs another compiled program.
+
+    The value is slightly above `value`, or, where that exceeds the limit `high`, slightly below, but at least `low`.
+    """
     step = abs(value) / 128 or 1e-3
     return value + step if value + step <= high else max(value - step, low)
 
@@ -395,10 +400,10 @@ def scheduled_values(run_config: Config, stages: Sequence[Stage], total: int) ->
 
 
 def _steps(path: str, leaf: str, stages: Sequence[Stage], total: int) -> Config:
-    """Return the table of a step-function schedule for the number `leaf`, which changes where `stages` change it.
+    """Return the table of a step-function schedule for the number `leaf`, with a step at each stage that changes it.
 
-    Each step comes half an iteration before its stage. `path` is the dotted path of the option, `total` the number of
-    iterations.
+    A step is placed half an iteration before the stage's first iteration, so that rounding of the progress of training
+    cannot delay it by an iteration. `path` is the dotted path of the option, `total` the number of iterations.
     """
     at, values = list[float](), list[Any]()
     for stage in stages:

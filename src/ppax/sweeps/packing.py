@@ -91,7 +91,8 @@ def planned_of(member: Member) -> int:
 def _built(member: Member, made: dict[str, Env]) -> Task:
     """Return the member (run) with agent, environment and run settings built for it; ConfigError if they are invalid.
 
-    `made` caches environments between calls: members that differ in numbers only share one.
+    `made` caches environments between calls: members share one environment if its arguments are equal except for
+    numbers (`env_params`, `schedule`), which each member sets anew.
     """
     try:
         plain = {name: value for name, value in member.config.items() if name not in NUMBERS}

@@ -211,8 +211,9 @@ Ticks = list[tuple[float, str]]
 def _places(values: Sequence[Any]) -> tuple[list[float], Ticks]:
     """Return the position in [0, 1] of each value on its axis, and the axis' ticks as pairs (position, text).
 
-    The axis is logarithmic where positive values span decades. Otherwise values are spread evenly if they repeat or are
-    not all numbers; else the axis is linear.
+    Positive numbers that span decades have a logarithmic axis. Of other values, those that are not all numbers, and at
+    most six distinct numbers that repeat, as in a grid, stand at equal distances; many distinct numbers have a linear
+    axis.
     """
     texts = [shown(value) for value in values]
     plain = all(type(value) in (int, float) for value in values)
@@ -258,9 +259,9 @@ def _apart(ticks: Ticks) -> Ticks:
 
 
 def _smooth(fine: np.ndarray, xs: np.ndarray, ys: np.ndarray) -> np.ndarray:
-    """Return the values [n] at `fine` [n] of a smooth curve through the points (`xs`, `ys`), level at each of them.
+    """Return the values [n], at positions `fine` [n], of a smooth curve that has slope 0 at its points (`xs`, `ys`).
 
-    `xs` must be 0, 1, 2, ...
+    Between two points the curve never leaves the range of their values. `xs` must be 0, 1, 2, ...
     """
     left = np.clip(fine.astype(int), 0, len(xs) - 2)
     share = fine - left

@@ -386,7 +386,8 @@ def _seeds(seeds: Sequence[Any]) -> Iterator[int]:
 def _seed_range(text: str) -> range:
     """Return the seeds of a range as "1000-1009", both ends included; ConfigError for other text.
 
-    The error names the nearest range.
+    The error suggests a valid range: from the smallest to the largest number in the text, or "0-9" if it has fewer than
+    two.
     """
     found = SEED_RANGE.fullmatch(text.strip())
     first, last = (int(found[1]), int(found[2])) if found else (0, -1)
@@ -416,7 +417,10 @@ def _settings(plan: Plan) -> Iterator[Config]:
 
 
 def _first(swept: tuple[Any, ...] | Distribution) -> Any:
-    """Return one value that a swept option can have: the first of a list, or a fixed draw of a distribution."""
+    """Return an example of the values of a swept option: the first of a list, or a fixed draw of a distribution.
+
+    With examples, members of a study of Optuna can be checked before the study proposes their settings.
+    """
     return swept[0] if isinstance(swept, tuple) else swept.draw(np.random.default_rng(0))
 
 

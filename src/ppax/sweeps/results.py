@@ -211,9 +211,10 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
 
 
 def conclude_study(result: SweepResult, recorded: Recorded, best: Any) -> SweepResult:
-    """Return `result` with the best trial of a study of Optuna; write it, and the trial's run file as best.toml.
+    """Return `result` with the best trial of a study of Optuna, and write the result to result.json.
 
-    `best` is that trial, which another worker may have trained, in another directory.
+    `best` is that trial. If another worker of the study has trained it, in another directory, its run file is written
+    to best.toml; otherwise the best.toml that `conclude` has written for the members in `recorded` stays.
     """
     path, numbers = result.run_dir, {member.setting for member in recorded.members}
     text = f"best trial of the study: {best.number}, score {number_cell(best.score)}"
@@ -253,10 +254,11 @@ def _mean_and_min(setting: SettingResult) -> tuple[str, str]:
 
 
 class _Place(NamedTuple):
-    """Setting of a sweep with the key by which it is ranked: first its iteration, then the standing of its scores.
+    """Setting of a sweep with the key by which it is ranked: the iteration that it has reached, then its scores.
 
-    The iteration is the one that its longest-trained members (runs) reached, infinity for the end of training; a later
-    one ranks higher.
+    `iteration` is the one that its longest-trained members (runs) have reached, infinity for the end of training; a
+    later one ranks higher. Of settings with equal iterations the one with the higher `standing` ranks higher: the IQM
+    of the scores of these members and the dropped ones, then numbers that decide between equal IQMs.
     """
 
     iteration: float  # that its longest-trained members reached; infinity: the end
@@ -267,8 +269,8 @@ class _Place(NamedTuple):
 def _ranked(members: tuple[MemberResult, ...], decisions: Decisions) -> _Place:
     """Return the setting that these members (runs) belong to, with the key by which it is ranked among settings.
 
-    The interquartile mean of the setting is over the members that trained longest and the dropped ones. A setting all
-    of whose members were dropped ranks below those that the search has stopped.
+    The interquartile mean of the setting is over the members that trained longest and the dropped ones, whose scores
+    count as -inf. A setting all of whose members were dropped ranks below those that the search has stopped.
     """
     stops = decisions.stops()
     ends = {
@@ -315,7 +317,9 @@ def ranks_of(values: Sequence[float]) -> np.ndarray:
 def _design(values: Sequence[Any]) -> np.ndarray:
     """Return the design matrix [members, terms] with which a linear fit predicts scores from the values of one option.
 
-    `values` has the option's value in each member (run). Fits by the matrix include a constant term.
+    `values` has the option's value in each member (run). Numbers that are mostly different have the terms 1, rank and
+    squared rank; otherwise there is a term for each value, 1 in members with this value and 0 in others. So a fit needs
+    no constant besides these terms.
     """
     texts = [shown(value) for value in values]
     groups = sorted(set(texts))

@@ -95,7 +95,10 @@ def sweep_runs(
 
 
 def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
-    """Return the paths and addresses in the arguments of `sweep_runs`, which are trusted as the user wrote them."""
+    """Return the paths and addresses that the user has written in the arguments of `sweep_runs`, to be trusted.
+
+    Of targets only what `ppax.build` has returned is searched, as a file that `target` names may be a stranger's.
+    """
     found = config.outside(run_config) if isinstance(target, Built) else {}
     found |= config.outside_values(values, config.options(run_config))
     found |= searches.outside_of(search) if isinstance(search, dict) else {}

@@ -150,7 +150,7 @@ class PBT:
         return iteration - iteration % every + every
 
     def decide(self, standings: Standings) -> list[Stop | Copy]:
-        """Return a copy of one of the best members (runs) for each of the worst; [] if no best one has a score."""
+        """Return a copy of one of the best members (runs) for each of the worst; [] if all of the best lack a score."""
         order = ranked(standings.scores)
         count = min(max(1, round(self.fraction * len(order))), len(order) // 2)
         best = [number for number in order[:count] if not math.isnan(standings.scores[number])]
@@ -242,7 +242,10 @@ class Optuna:
     seed: int = static("random seed of the sampler", default=0, low=0)
 
     def check(self, members: int, total: int) -> None:
-        """Raise ConfigError if there is a pruner and `reports` is not below `total`, a trial's iterations."""
+        """Raise ConfigError if a trial has too few iterations, `total`, for the number of its reports to the pruner.
+
+        `reports` must be below `total`. Without a pruner every number is accepted.
+        """
         if self.pruner != "none" and self.reports >= total:
             raise ConfigError(
                 f"search.reports = {self.reports}: must be below the {total} iterations; nearest valid value: "
@@ -283,9 +286,10 @@ def outside_of(table: Any) -> dict[str, Outside]:
 
 
 def build(table: Any) -> Search:
-    """Return the search that a table describes which the user wrote in Python: its addresses need no trust.
+    """Return the search that a table `[search]` describes, without asking whether the user trusts its addresses.
 
-    Raises ConfigError for unknown options and values out of range.
+    It is for a search that the user wrote in Python, or whose addresses `read` has checked. Raises ConfigError for
+    unknown options and values out of range.
     """
     search: Search = config.build_part(SEARCHES, checked_search(table), SEARCH)
     return search

@@ -171,8 +171,9 @@ class Programs:
         """Train the members (runs) of a pack to iteration `until`, with one compiled program for each of `chunks`.
 
         A chunk is a tuple of members' numbers; `largest` is the number of members in the pack's largest chunk. A
-        smaller chunk is filled up to that number with copies of its members, so that all chunks use the same program,
-        unless some of its members were stopped.
+        smaller chunk is filled up to that number with copies of its members, so that one compiled program serves all
+        chunks. A chunk of which a search has stopped members is not filled up: its other members train in a smaller
+        program.
         """
         tasks = {task.member.number: task for task in pack.tasks}
         total = planned_iterations(pack.tasks[0].env, pack.tasks[0].run)
@@ -190,9 +191,10 @@ class Programs:
     def chunks_of(self, pack: Pack, tasks: Sequence[Task], most: int = MOST, sharing: int = 1) -> list[tuple[int, ...]]:
         """Return members split into chunks, one for each program: as few as memory allows, of about equal size.
 
-        `tasks` are the members (runs), of the pack `pack`, and a chunk is a tuple of their numbers. A program may have
-        at most `most` members, or what a lower bound on memory allows; this number is halved until the compiled program
-        fits. `sharing` programs share the machine's memory.
+        `tasks` are the members (runs), of the pack `pack`, and a chunk is a tuple of their numbers. A program has at
+        most `most` members, or fewer if a lower bound on the memory of a member allows only fewer. If the compiled
+        program still does not fit into memory, its number of members is halved until it does. `sharing` programs share
+        the machine's memory.
         """
         free = available_bytes()
         available = None if free is None else free // sharing
@@ -209,7 +211,8 @@ class Programs:
     def _program(self, pack: Pack, tasks: Sequence[Task], size: int) -> MembersTraining:
         """Return a compiled program that trains `size` members (runs) at a time, for members `tasks` of `pack`.
 
-        A cached program is returned if it fits.
+        It comes from the cache, if there is a program of this size for members that differ from `tasks` in numbers
+        alone.
         """
         for task, kept in self._kept:
             if kept.members == size and alike(task, tasks[0]):
@@ -381,7 +384,10 @@ class ProgramTraining:
             warnings.warn(f"members {', '.join(names)}: {text}", stacklevel=3)
 
     def _take_values(self, iteration: int) -> None:
-        """Set the swept values with which the members (runs) reach `iteration`, before decisions made there."""
+        """Set the swept values that the members (runs) have when they reach `iteration`, by all earlier decisions.
+
+        Decisions at `iteration` itself are applied afterwards, by `_copied`.
+        """
         for place, run in enumerate(self.runs):
             self._set(place, self._searching.values(run.task.member, iteration))
         self._program.set_members(*agents_and_envs(self._tasks, self._program.members))
@@ -416,8 +422,8 @@ class ProgramTraining:
     def _log(self, states: MemberStates, columns: dict[str, np.ndarray], count: int, done: int, seconds: float) -> None:
         """Log a row for each member that trains, over the `count` iterations up to `done`, which took `seconds`.
 
-        `columns` are the metrics by name, each [members]. A member's run ends here if a stop condition is met or its
-        next iteration is not finite.
+        `columns` are the metrics by name, each [members]. A member's run ends here if a stop condition is met, or if
+        its state is at an iteration before `done`: the iteration after it was not finite and has been discarded.
         """
         training, rows, steps, ends = self.training, list[Row](), 0, dict[int, str]()
         share = seconds / len(training)  # each member's part of the time

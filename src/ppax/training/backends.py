@@ -78,21 +78,24 @@ class Compiled:
 
     @property
     def endless(self) -> bool:
-        """Whether `terminated` and `truncated` are the constant False in the compiled step: episodes never end."""
+        """Whether no step ends an episode: in the traced step `terminated` and `truncated` are the constant False.
+
+        False if that cannot be seen, for example where a flag depends on the state.
+        """
         return never_ends(ended(self.env).env)
 
     @contextlib.contextmanager
     def episodes(self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool) -> Iterator[WholeEpisodes]:
-        """Yield a function of (learner, key, max_steps) that plays `episodes` whole episodes, each cut at `max_steps`.
+        """Return a context whose value is a function of (learner, key, max_steps) that plays `episodes` whole episodes.
 
-        They are the first episodes of as many streams (one agent in one environment). Of `learner` only shapes are
-        read.
+        The function plays the first episode of each of `episodes` streams (one agent in one environment), and cuts it
+        after `max_steps` steps. Of `learner` only shapes are read.
         """
         yield CompiledEpisodes(agent, ended(self.env), learner, episodes, deterministic)
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
-        """Yield one environment with the policy that acts in it, to be stepped and rendered."""
+        """Return a context whose value is one environment in which the policy acts, to be stepped and rendered."""
         yield CompiledScene(agent, ended(self.env), learner, deterministic, key)
 
     def first_picture(self, key: Key) -> np.ndarray:
@@ -102,7 +105,10 @@ class Compiled:
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
-        """Yield `num_envs` environments of the same kind as this backend's; nothing has to be closed afterwards."""
+        """Return a context whose value is `num_envs` environments of the same kind as this backend's.
+
+        The context closes nothing at its end, as environments in JAX hold no resources.
+        """
         yield dataclasses.replace(self.env, num_envs=num_envs)
 
     def clock(self, program: Any) -> None:
@@ -155,10 +161,11 @@ class OnHost:
 
     @contextlib.contextmanager
     def episodes(self, agent: Agent, learner: PyTree, episodes: int, deterministic: bool) -> Iterator[WholeEpisodes]:
-        """Yield a function of (learner, key, max_steps) that plays `episodes` whole episodes, each cut at `max_steps`.
+        """Return a context whose value is a function of (learner, key, max_steps) that plays `episodes` whole episodes.
 
-        It plays in new host environments, at most as many as the run has, which are closed afterwards. If the user
-        passed in existing environments, it plays in these. Of `learner` only shapes are read.
+        The function cuts each episode after `max_steps` steps. It plays in new host environments, at most as many as
+        the run has, which are closed with the context. If the user passed in existing environments, it plays in these.
+        Of `learner` only shapes are read.
         """
         require_fit(agent, self.env)
         alone = _acting_alone(agent)
@@ -167,7 +174,10 @@ class OnHost:
 
     @contextlib.contextmanager
     def scene(self, agent: Agent, learner: PyTree, key: Key, deterministic: bool) -> Iterator[Scene]:
-        """Yield one new environment with the policy that acts in it, to be stepped and rendered, and close it."""
+        """Return a context whose value is one new environment in which the policy acts, to be stepped and rendered.
+
+        The environment is closed with the context.
+        """
         require_fit(agent, self.env)
         one, alone = with_rendering(self.env), _acting_alone(agent)
         with one.env:
@@ -183,9 +193,10 @@ class OnHost:
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
-        """Yield `num_envs` new environments of the same kind as this backend's, and close them afterwards.
+        """Return a context whose value is `num_envs` new environments of the same kind as this backend's.
 
-        Environments that the user passed in cannot be copied: they are yielded and closed themselves.
+        They are closed with the context. Environments that the user passed in cannot be copied: the value is these
+        environments, which are closed, too.
         """
         with self.env.recreate(num_envs) as env:
             yield env

@@ -44,9 +44,9 @@ MOST_HOISTED = 2**22  # most values computed before a rollout's scan instead of 
 
 
 class Counts(NamedTuple):
-    """Running sums of each stream's episode up to and including one step; `collect` stacks them to [T, B].
+    """Rewards, discounted rewards and valid steps of each stream's episode, summed up to and including one step.
 
-    A stream is one agent in one environment.
+    A stream is one agent in one environment. `collect` stacks the sums of all steps to [T, B].
     """
 
     reward_trace: Array  # [B] discounted sum of rewards, for reward normalization

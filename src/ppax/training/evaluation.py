@@ -264,7 +264,10 @@ class Evaluator:
         )
 
     def blank(self) -> Evaluation:
-        """Return an Evaluation without episodes, whose means are NaN."""
+        """Return an Evaluation without episodes, whose means are NaN, for log rows without an evaluation.
+
+        It has the names of all columns that an evaluation adds to a log row.
+        """
         number, flag = np.zeros(0, np.float32), np.zeros(0, bool)
         metrics = dict.fromkeys(self._play.metrics, number)
         return Evaluation(

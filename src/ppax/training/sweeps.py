@@ -186,7 +186,7 @@ class MembersTraining:
     """
 
     def __init__(self, agents: Sequence[Agent], envs: Sequence[VectorEnv], shapes: TrainState):
-        """Compile the training of members that have one agent and one environment each.
+        """Compile the training of members: member i trains `agents[i]` in `envs[i]`.
 
         `shapes` are the shapes of one member's state.
         """

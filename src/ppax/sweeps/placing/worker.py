@@ -62,8 +62,9 @@ class ProcessContext(NamedTuple):
 class Job(NamedTuple):
     """Job of a worker on a cluster: members (runs of a sweep) that train in one program, or one member on the host.
 
-    They train up to iteration `until` of `iterations`, from `begun`, the files of their run directories. `largest` is
-    the number of members in the largest program of these sizes, 0 on the host.
+    They train up to iteration `until` of `iterations`, and begin from the files `begun` of their run directories.
+    `largest` is the number of members in the largest program for members that differ in numbers alone: smaller programs
+    are filled up to this size with copies. It is 0 for a member on the host.
     """
 
     context: ProcessContext
@@ -77,9 +78,10 @@ class Job(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """Event that members (runs) count as done, without training, up to the iterations `reached`, by member number.
+    """Event that members (runs) need no training up to the iterations `reached`, by member number.
 
-    The driver then calls the sweep's `Counting.skip` with the same arguments.
+    The iterations were done before a resume, or are left by a member that has ended early. `env_steps` are the members'
+    environment steps before the resume. The driver passes both to the sweep's `Counting.skip`.
     """
 
     reached: dict[int, int]
@@ -186,7 +188,7 @@ class Worker:
         self._stop.set()
 
     def skip(self, reached: Mapping[int, int], env_steps: Mapping[int, int] = NO_STEPS) -> None:
-        """Send the driver the event that members (runs) count as done, without training, up to `reached`.
+        """Send the driver the event that members (runs) need no training up to the iterations `reached`; see `Skipped`.
 
         `reached` and `env_steps` are by member number, as in `Counting.skip`, which the driver then calls.
         """

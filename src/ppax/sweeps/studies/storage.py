@@ -60,10 +60,10 @@ def _file_of(url: str) -> str | None:
 def require_sound_files(url: str) -> None:
     """Raise ConfigError where files of a SQLite database could let a stranger change or remove other files.
 
-    The database's files must not be links or have other names, through which writing would change another file. A lock
-    file must be empty, as some versions of filelock make it so. A journal must not name other databases, as that of a
-    study never does: SQLite removes the file that a journal's end names
-    (https://sqlite.org/fileformat.html#the_rollback_journal).
+    The files must not be symbolic links or have more than one hard link, as writing to them would change another file.
+    A lock file must be empty, because some versions of filelock truncate it. A journal must not end with the name of a
+    super-journal, which SQLite would remove (https://sqlite.org/fileformat.html#the_rollback_journal); the journal of a
+    study has none.
     """
     file = _file_of(url)
     for ending in () if file is None else ("", "-journal", "-wal", "-shm", LOCK):

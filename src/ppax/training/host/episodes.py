@@ -66,9 +66,10 @@ class HostEpisodes:
     """Whole episodes in host environments, for evaluation; environments are created once, at most as many as `env` has.
 
     If the user passed in existing environments, the episodes are played in these. The number of episodes per stream
-    (one agent in one environment) is fixed in advance, so that the sample is not biased towards short episodes. A
-    stream whose episode is cut waits until all streams have played their episodes; then all environments are reset, and
-    the episodes that are still to be played are divided among the streams again.
+    (one agent in one environment) is fixed in advance, so that the sample is not biased towards short episodes. An
+    environment cannot be reset alone when an episode in it is cut, at `max_steps`: the stream of this episode waits
+    until all others have played their episodes or wait, too. Then all environments are reset, and the episodes that are
+    still to be played are divided among all streams.
     """
 
     def __init__(self, agent: Agent, env: HostEnv, episodes: int, deterministic: bool):
@@ -167,7 +168,10 @@ class _Episodes:
 
     @property
     def playing(self) -> np.ndarray:
-        """Mask [B] of the streams whose episodes are recorded until the next reset of all environments."""
+        """Mask [B] of the streams that have episodes to play before the next reset of all environments.
+
+        Other streams have played all of theirs, or wait for that reset, as their last episode was cut.
+        """
         return (self.left > 0) & ~self._waits
 
     def begin_again(self) -> None:

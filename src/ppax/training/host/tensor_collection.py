@@ -1,9 +1,10 @@
 """Rollouts of simulators whose tensors are on the device of the compiled programs: no data of a step leaves it.
 
 A step is up to three compiled calls: the policy, the critic (where the simulator gives final observations), and the
-recording. Only critic and recording read the simulator's buffers, and the next actions depend on their results. So a
-simulator that waits for its actions overwrites no buffer that is still to be read. The host looks for faults, such as
-an observation that is not finite, once per rollout.
+recording. The simulator may overwrite its buffers in the next step. Only critic and recording read the buffers. The
+recording takes the critic's values, and the next actions are computed from the recording's results: when the simulator
+gets these actions, its buffers have been read. The host looks for faults, such as an observation that is not finite,
+once per rollout.
 """
 
 from __future__ import annotations

@@ -22,9 +22,10 @@ STAGES = ("stepping", "policy", "transfer", "update")
 class Clock:
     """Timer of the stages of `training` on `env`, in seconds since its creation or `restart`.
 
-    "stepping" and "update" are the times that the loop waits for environments and for updates. They exclude what worker
-    processes do during policy inference, and with `overlap` what updates do during stepping. The remaining time is
-    "recording".
+    "stepping" and "update" are the times that the loop waits for environments and for updates. So "stepping" excludes
+    what worker processes do during policy inference, and with `overlap` "update" excludes what updates do during
+    stepping. "policy" is policy inference, "transfer" the copying of rollouts to the device. Time in none of these
+    stages counts as "recording".
     """
 
     def __init__(self, training: HostTraining, env: HostEnv):

@@ -12,7 +12,29 @@ NAMES, REWARDS = (
     TESTS + "test_entries_of_a_dict_are_left_out_by_name",
     TESTS + "test_statistics_of_rewards_stop_or_are_given",
 )
+BESIDE = "tests/config/test_defaults.py::"
 MUTATIONS = [
+    Mutation(
+        "numbers beside images are not normalised by default",
+        "beside = images if numbers and not env.sizes else ()",
+        "beside = ()",
+        (BESIDE + "test_numbers_beside_images_are_normalised_and_images_are_not",),
+        "config/defaults.py",
+    ),
+    Mutation(
+        "categories beside images count as numbers to normalise",
+        "if not entry.image and not entry.categories)",
+        "if not entry.image)",
+        (BESIDE + "test_images_alone_or_beside_categories_are_not_normalised",),
+        "config/defaults.py",
+    ),
+    Mutation(
+        "given options of normalisation are overridden beside images",
+        " and not any(path.startswith(NORMALIZATION) for path in flat):",
+        ":",
+        (BESIDE + "test_given_options_of_normalisation_have_priority_beside_images",),
+        "config/defaults.py",
+    ),
     Mutation(
         "statistics never stop",
         "return valid if freeze is None else valid & (counter.to_float(stats.count) < freeze)",

@@ -90,6 +90,20 @@ MUTATIONS: list[Mutation] = [
         "scores/scoring.py",
     ),
     Mutation(
+        "a performance profile counts seeds, not rows",
+        "share = np.array([weights @ (values > one) for one in thresholds])",
+        "share = np.array([(values > one).mean() for one in thresholds])",
+        (NORMALISED + "test_a_profile_is_the_share_of_runs_above_a_threshold",),
+        "scores/normalised.py",
+    ),
+    Mutation(
+        "scores of other settings are published where the environment's library is missing",
+        "return written_settings(row, folder) == settings_of(row)",
+        "return True",
+        ("tests/scores/test_recorded.py::test_without_the_environments_library_the_rows_own_settings_are_compared",),
+        "scores/tables.py",
+    ),
+    Mutation(
         "a row with more seeds counts more among normalised scores",
         "np.full(len(row), 1 / (len(row) * len(rows)))",
         "np.full(len(row), 1 / sum(map(len, rows)))",

@@ -79,6 +79,61 @@ class Arm(gymnasium.Env):
         return np.zeros(3, np.float32), 0.0, False, False, {}
 
 
+class Rover(Camera):
+    """Images beside a counter of thousands and a direction."""
+
+    observation_space = gymnasium.spaces.Dict(
+        camera=gymnasium.spaces.Box(0, 255, (12, 12, 3), np.uint8),
+        steps=gymnasium.spaces.Box(0, 4000, (), np.int32),
+        direction=gymnasium.spaces.Discrete(4),
+    )
+
+    def reset(self, *, seed=None, options=None):
+        gymnasium.Env.reset(self, seed=seed)
+        self.steps = 0
+        return self.observation_space.sample() | {"steps": np.int32(0)}, {}
+
+    def step(self, action):
+        self.steps += 100
+        return self.observation_space.sample() | {"steps": np.int32(self.steps)}, 0.0, False, self.steps == 2000, {}
+
+
+class Turning(Rover):
+    """Images beside a direction: no number that has a scale."""
+
+    observation_space = gymnasium.spaces.Dict({k: v for k, v in Rover.observation_space.items() if k != "steps"})
+
+
+def test_numbers_beside_images_are_normalised_and_images_are_not():
+    with ppax.envs.host(Rover, 2) as env:
+        completed = config.completed({}, env)
+        assert completed.config["agent"]["normalize_obs"] is True
+        assert completed.config["agent"]["normalization"]["skip"] == ["camera"]
+        assert "observations but images normalised" in completed.text
+        result = ppax.build(env, num_steps=16, total_steps=32, log={"console": False}).fit()
+    stats = result.state.learner.obs_stats
+    assert {name for name, one in stats.items() if jax.tree.leaves(one)} == {"steps"}
+    assert float(stats["steps"].mean.high) == 750.0  # of 0, 100, ... 1500
+
+
+def test_images_alone_or_beside_categories_are_not_normalised():
+    for made in (Camera, Turning):
+        with ppax.envs.host(made, 1) as env:
+            agent = config.completed({}, env).config["agent"]
+        assert agent["normalize_obs"] is False
+        assert "normalization" not in agent
+
+
+@pytest.mark.parametrize(
+    "given", [{"normalize_obs": False}, {"normalization": {"skip": ["steps"]}}, {"normalization": {"freeze_obs": 10}}]
+)
+def test_given_options_of_normalisation_have_priority_beside_images(given):
+    with ppax.envs.host(Rover, 1) as env:
+        agent = config.completed({"agent": given}, env).config["agent"]
+    assert agent.get("normalization", {}) == given.get("normalization", {})
+    assert agent["normalize_obs"] is False
+
+
 @pytest.mark.parametrize("joints", [1, 2, 6])
 def test_the_noise_of_all_actions_together_is_that_of_one(joints):
     """Expected square of the norm of the initial noise: 1 whatever the number of actions."""

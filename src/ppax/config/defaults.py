@@ -35,6 +35,8 @@ LARGEST_LOG_STD = 10.0  # of one that is taken for a default
 LARGEST_DIVISOR = 2**22  # of the sequences of a rollout that is looked for
 MINIBATCHES = "agent.minibatch.num_minibatches"
 LOG_STD, DISTRIBUTION = "agent.network.log_std_init", "agent.network.distribution"
+NORMALIZE_OBS, NORMALIZATION = "agent.normalize_obs", "agent.normalization."
+SKIP = f"{NORMALIZATION}skip"  # entries of observations that are not normalised
 OF_BOX = (LOG_STD, DISTRIBUTION)  # options of Box actions
 NORMAL_FAMILIES = ("normal", "squashed", "ball")  # with a standard deviation
 PRESET = "preset"  # option of a run
@@ -51,6 +53,7 @@ class Kind(NamedTuple):
     actions: int  # number of continuous actions of an agent; 0 with groups
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
     off_scale: bool = False  # actions in units that a normal distribution around 0 does not reach
+    beside: tuple[str, ...] = ()  # names of the images of an observation that has other numbers, too; else ()
 
     def __str__(self) -> str:
         return f"{CONTROL[self.control]}, {PLACE[self.where]}" + (f", {self.agents} agents" * (self.agents > 1))
@@ -101,7 +104,8 @@ TABLE = (
     Cell(
         "agent.normalize_obs",
         (True, True, False, True, True, False),
-        "entries of a vector have different units; pixels share one",
+        "entries of a vector have different units; pixels share one. Where an observation has images and other "
+        "numbers, all but the images are normalised (agent.normalization.skip)",
     ),
     Cell(
         "agent.normalize_reward",
@@ -134,7 +138,7 @@ TABLE = (
 
 # Options whose value depends on the environment, where it is not given
 BY_ENVIRONMENT = frozenset(
-    {PRESET, "num_envs", MINIBATCHES, LOG_STD, DISTRIBUTION}
+    {PRESET, "num_envs", MINIBATCHES, LOG_STD, DISTRIBUTION, SKIP}
     | {cell.setting for cell in TABLE if len(set(cell.values)) > 1} - {STREAMS, ROWS, NOISE}
 )
 
@@ -218,6 +222,8 @@ def recorded_defaults(recorded: Config, plain: Config) -> Recorded:
         if usable and recorded.get("agent.minibatch.part", "shuffle") == "shuffle":
             given = {path: value for path, value in recorded.items() if value != NONE}
             chosen[MINIBATCHES] = num_minibatches({**given, **sizes}, 1, rows)
+        if control == IMAGE and recorded.get(SKIP):  # images beside other numbers: their names are those of the run
+            chosen |= {NORMALIZE_OBS: True, SKIP: recorded[SKIP]}
         chosen = {path: value for path, value in chosen.items() if path in recorded}
         found.append(Recorded(plain | chosen, f"{CONTROL[control]}, {PLACE[where]}"))
     return min(found, key=lambda one: sum(recorded.get(path, value) != value for path, value in one.config.items()))
@@ -252,6 +258,8 @@ def _of_kind(given: Config, kind: Kind) -> Completed:
     rows, noise, flat = chosen.pop(ROWS), chosen.pop(NOISE), dict(flatten(given))
     if kind.off_scale:
         chosen[DISTRIBUTION] = "squashed"
+    if kind.beside and flat.get(NORMALIZE_OBS, True) and not any(path.startswith(NORMALIZATION) for path in flat):
+        chosen |= {NORMALIZE_OBS: True, SKIP: list(kind.beside)}
     if noise is not None and kind.actions and flat.get(DISTRIBUTION, "normal") in NORMAL_FAMILIES:
         chosen[LOG_STD] = round(math.log(noise / math.sqrt(kind.actions)), 3) + 0.0  # no -0.0
     for slot, parts in choices_of(PPO).items():  # options of one part do not fit another
@@ -268,13 +276,14 @@ def _of_kind(given: Config, kind: Kind) -> Completed:
 def kind_of(env: Env) -> Kind:
     """Return the kind of an environment; with groups of players (agents inside it), the kind of the first group."""
     one: Any = next(iter(env.groups.values())) if env.sizes else env
-    if any(entry.image for entry in entries(one.observation_space)):
-        control = IMAGE
-    else:
-        control = CONTINUOUS if has_box(one.action_space) else DISCRETE
+    observed = list(entries(one.observation_space))
+    images = tuple(entry.name for entry in observed if entry.image)
+    numbers = any(math.prod(entry.shape) for entry in observed if not entry.image and not entry.categories)
+    control = IMAGE if images else CONTINUOUS if has_box(one.action_space) else DISCRETE
     actions = 0 if env.sizes else box_size(env.action_space)
     units = control == CONTINUOUS and bool(needs_squashing(one.action_space))
-    return Kind(backend_of(env).name, control, env.num_agents, actions, env.sizes, units)
+    beside = images if numbers and not env.sizes else ()
+    return Kind(backend_of(env).name, control, env.num_agents, actions, env.sizes, units, beside)
 
 
 def num_minibatches(config: Config, agents: int, rows: int, sizes: Sequence[tuple[str, int]] = ()) -> int:
@@ -315,7 +324,8 @@ def _sequence_length(config: Config, group: str) -> int:
 def _line(kind: Kind, config: Config) -> str:
     """Return a line for the user that names the kind of environment, and the run's sizes and normalisation."""
     normalised = [name for name in ("obs", "reward") if config.get(f"agent.normalize_{name}")]
-    words = {"obs": "observations", "reward": "rewards"}
+    without = " but images" if kind.beside and config.get(SKIP) == list(kind.beside) else ""
+    words = {"obs": f"observations{without}", "reward": "rewards"}
     scaled = f", {' and '.join(words[name] for name in normalised)} normalised" if normalised else ""
     sizes = f"{config['num_envs']} environments, {config['num_steps']} steps, {config['agent.num_epochs']} epochs"
     return f'{kind}: {sizes}{scaled} (defaults of this kind, page "Which settings do I get?")'

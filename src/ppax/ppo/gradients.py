@@ -121,9 +121,10 @@ def chunk_sizes(sequences: int, seq_len: int, chunk_rows: int) -> Chunks:
 
 
 def _sum_over_devices(share: Gradient) -> Gradient:
-    """Return the gradient and the mean metrics, summed over all devices by one all-reduce of one array.
+    """Return the gradient and the metrics' means over the valid rows of all devices: the sum of the devices' `share`s.
 
-    `share` is this device's share of the sums.
+    `share` has this device's gradient and means, multiplied by its fraction of the valid rows of all devices. A single
+    all-reduce of one array adds up both.
     """
     vector, metrics = share
     sums = sharding.total(jnp.concatenate([vector, metrics.means]))

@@ -114,8 +114,8 @@ class SPO:
     def __call__(self, distribution: Any, batch: Batch) -> PolicyTerms:
         """Return SPO's loss and the log-ratio of each row, [N] each, and metrics.
 
-        The metric `clip_fraction` is the share of ratios further than `clip_eps` from 1, beyond the minimum of their
-        row's loss. `distribution` is the current policy's over the N rows of `batch`.
+        The metric `clip_fraction` is the share of ratios further than `clip_eps` from 1, on either side. `distribution`
+        is the current policy's over the N rows of `batch`.
         """
         steps, advantage = batch.steps, batch.targets.advantage
         log_ratio = bounded_log_ratio(distribution.log_prob(steps.action), steps)

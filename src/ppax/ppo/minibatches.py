@@ -156,7 +156,8 @@ class Prioritised:
     expected loss is the mean over all valid rows of the rollout, for policy, value and entropy. This does not hold if
     advantages are standardised by minibatch, or if all advantages of a sequence are 0. PufferLib and JaxDEM multiply
     the advantages alone, so that value loss and entropy stay biased towards frequently drawn sequences (`weighted =
-    advantage`). With invalid rows, w_i is also multiplied by (valid rows drawn / valid rows of a uniform draw)^beta.
+    advantage`). With `weighted = loss`, the weights of a minibatch are also multiplied by (mean number of valid rows in
+    its sequences / mean number of valid rows in all S sequences)^beta, which is 1 if all rows are valid.
     """
 
     alpha: Scalar = number(

@@ -193,9 +193,10 @@ def obs_stats_of(space: spaces.Space, chosen: Normalization) -> PyTree:
 
 
 def _without(stats: Any, left: list[slice]) -> Any:
-    """Return `stats`, the statistics of one array, such that its entries at the slices `left` are not normalised.
+    """Return `stats`, the statistics of one array, with the entries in the slices `left` excluded from normalisation.
 
-    The result is a PartStats; NoStats if no entry is normalised at all; `stats` itself without slices.
+    A slice selects entries of a vector, or all entries of an array of any shape. The result is a PartStats, which says
+    which entries are normalised; NoStats if none is; `stats` itself if `left` is empty.
     """
     if not left or isinstance(stats, NoStats):
         return stats
@@ -237,8 +238,8 @@ def is_stats(node: object) -> bool:
 def with_obs_stats(learner: LearnerState, steps: Transition, chosen: Normalization) -> LearnerState:
     """Return the learner with the valid observations of `steps` [M, L] merged into its statistics of observations.
 
-    A learner without such statistics, or with given ones, is returned as it is. Statistics that are frozen, as the
-    options `chosen` say, stay as they are.
+    A learner without such statistics is returned unchanged. The statistics are unchanged, too, if the options `chosen`
+    set the mean and std, or if they have at least `chosen.freeze_obs` samples.
     """
     if learner.obs_stats is None or chosen.mean is not None:
         return learner
@@ -302,7 +303,8 @@ def normalize_rewards(learner: LearnerState, rollout: Rollout, chosen: Normaliza
 
     Rewards are divided by the standard deviation of the discounted return, without centring, and clipped at +-10. If
     several devices collect rollouts, the statistics are of all these rollouts. Without statistics, learner and rewards
-    are unchanged. Statistics that are given or frozen, as the options `chosen` say, stay as they are.
+    are unchanged. The statistics are not updated if the options `chosen` set the standard deviation (`reward_std`), or
+    if they have at least `chosen.freeze_reward` samples.
     """
     steps = rollout.steps
     if learner.reward_stats is None:

@@ -428,10 +428,10 @@ def _untraced(factory: Factory, floats: dict[str, float], name: str) -> set[str]
 
 
 def _field(given: inspect.Parameter, untraced: bool, doc: str) -> tuple[Any, Any]:
-    """Return type and dataclass field for the option of an optax factory that is its parameter `given`.
+    """Return type and dataclass field of an optimiser's option, made from the parameter `given` of an optax factory.
 
-    They follow from the parameter's default and annotation. If `untraced`, a number becomes a static field, because JAX
-    cannot trace it; `doc` is the description of the option.
+    Type and field follow from the parameter's default and annotation. If `untraced`, a number becomes a static field,
+    because JAX cannot trace it; `doc` is the description of the option.
     """
     default, empty = given.default, inspect.Parameter.empty
     kinds = _kinds(given.annotation)

@@ -272,9 +272,10 @@ class PPO:
             agent = extensions.adapt(self, state.extensions)  # this agent, with coefficients that extensions adapt
 
             def gradient_at(trained: Params) -> protocols.LossGradient:
-                """Return the gradient [P] of the mean over the minibatch's valid rows, at the parameters `trained`.
+                """Return the gradient [P] of the minibatch's loss at the parameters `trained`, with the loss's metrics.
 
-                Up to rounding, the gradient does not depend on the size of the chunks over which it is accumulated.
+                Loss and metrics are means over the valid rows. Up to rounding, the gradient does not depend on the size
+                of the chunks over which it is accumulated.
                 """
                 chunk = Chunk(minibatch.index, minibatch.targets, minibatch.weights)
                 return mean_gradient(partial(minibatch_loss, agent), trained, chunk, minibatch.valid, chunk_rows)
@@ -307,7 +308,10 @@ class PPO:
             return state._replace(extensions=observed.inner), History(pack(table), minibatch.learns, minibatch.acts)
 
         def epoch(state: DescentState, key: Key) -> tuple[DescentState, History]:
-            """Return state and metrics after one epoch, which draws minibatches and takes a gradient step on each."""
+            """Return the state after one epoch, and the metrics of its gradient steps, [num_minibatches, ...] each.
+
+            An epoch draws minibatches and takes a gradient step on each.
+            """
             state = self.recompute.before_epoch(recomputation, state)  # by default unchanged
             # indices of sequences [num_minibatches, m] in a new random order; prioritised sampling draws them by their
             # advantages, and gives importance weights
@@ -378,7 +382,8 @@ class PPO:
     def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:
         """Return V and the log-probability of the stored action, both [T, B], of the steps [T, B] of a rollout.
 
-        The network runs from the recurrent states that the rollout has stored.
+        The network runs over each sequence of L steps, cut from the rollout, from the recurrent state that is stored
+        for the sequence's first step. L is `sequence_length` with a memory, else 1.
         """
         length = self.sequence_length(len(steps.valid)) if jax.tree.leaves(steps.carry) else 1
         rows = self.program.rows(length, self.compute_dtype, steps.obs, self.network)

@@ -140,11 +140,12 @@ class Epoch(Recompute):
     def inputs(
         self, batch: Batch, steps: Transition, reward: Array, next_value: Array, length: int
     ) -> tuple[Batch, RecomputeInputs | None]:
-        """Return the batch with the observations that a recomputation needs, and the rewards and V after each sequence.
+        """Return the batch with truncated episodes' final observations, and rewards [M, L] and end values [M].
 
-        `steps`, `reward` and `next_value` (V of the observation after each step) are [T, B], and are cut into sequences
-        of `length` steps. In `batch` all invalid rows are 0. This method restores the observation of the autoreset row
-        after a truncated episode: it is the episode's final observation, whose V, recomputed, is the bootstrap value.
+        Recomputing targets needs all three. An end value is V of the observation after a sequence. `steps`, `reward`
+        and `next_value` (V of the observation after each step) are [T, B], and are cut into M sequences of L = `length`
+        steps. In `batch` all invalid rows are 0. This method restores the observation of the autoreset row after a
+        truncated episode: it is the episode's final observation, whose V, recomputed, is the bootstrap value.
         """
         # Keep the final observation of a truncated episode: its row is invalid, but its value is bootstrapped from
         bootstraps = steps.truncated & ~steps.terminated

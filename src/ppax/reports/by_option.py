@@ -208,10 +208,10 @@ def _between(env: str, settings: Sequence[Setting], path: str, first: Any, other
 
 
 def _common_label(one: Setting, pairs: Sequence[tuple[Setting, Setting]], labels: Sequence[str]) -> str:
-    """Return the label of the pair in `pairs` whose first setting is `one`; without such a pair, the label of `one`.
+    """Return the text in `labels` for the pair in `pairs` that begins with setting `one`; if none does, `one.label`.
 
-    `labels` has a text for each pair, with the options that tell the pair from the others. The label says at which
-    options the best settings of two methods were found.
+    `labels` has a text for each pair: its options in which it differs from the other pairs. The text returned says at
+    which options the best settings of two methods were found.
     """
     return next((label for (first, _), label in zip(pairs, labels, strict=True) if first is one), one.label)
 

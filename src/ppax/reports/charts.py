@@ -165,7 +165,10 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """Return the labels of an axis' ticks as texts, all with the same number of digits."""
+    """Return the labels of an axis' ticks as texts, all with the same number of digits after the decimal point.
+
+    Large numbers are abbreviated, and numbers below 0.001 have an exponent, such as "2e-4".
+    """
     largest = max(map(abs, ticks), default=0.0)
     if largest >= 1e4:
         return [short_count(tick) for tick in ticks]

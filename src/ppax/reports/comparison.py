@@ -341,7 +341,7 @@ def _ranked(setting: Setting) -> Ranked:
 
 
 def _mean_and_minimum(setting: Setting) -> tuple[float, float]:
-    """Return mean and minimum of the scores of a setting's seeds; NaN where a seed has no score."""
+    """Return mean and minimum of the scores of a setting's seeds; both are NaN if any seed has no score."""
     scores = np.asarray(setting.scores)
     return float(scores.mean()), float(scores.min())
 
@@ -364,7 +364,7 @@ def _table(columns: Sequence[Sequence[str]], key: str, width: int | None) -> str
 def _cell(text: str, head: str) -> str:
     """Return the text of a table cell under the heading `head`, cut with an ellipsis if it is too long.
 
-    It is cut at its end, or under "run", where it is a path, at its beginning.
+    The text loses its end; under the heading "run", where it is a path, its beginning.
     """
     text, most = printable(text), SETTING if head in ("setting", "than", "at") else CELL
     if len(text) <= most:

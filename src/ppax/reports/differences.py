@@ -29,7 +29,7 @@ class Against(NamedTuple):
 
 
 def differences_of(settings: Sequence[Setting]) -> list[Against]:
-    """Return, for each environment, the differences in score of its best setting from each of the next best ones.
+    """Return, for each environment, the differences in score of its best setting from each of the 8 (PAIRS) next best.
 
     A setting is a group of runs that differ by their seed only. Settings whose scores cannot be compared, as their
     `kind` differs, are treated apart. Of more than two comparable settings with one seed each, as in a hyperparameter

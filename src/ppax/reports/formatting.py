@@ -67,7 +67,10 @@ def shortened(text: str) -> str:
 
 
 def with_count(count: int, noun: str) -> str:
-    """Return count and noun, the number in words up to ten, as "Three runs"."""
+    """Return a count and its noun as text, for example "Three runs" for 3 and "run", or "12 runs" for 12 and "run".
+
+    `noun` is singular. A number up to ten is a capitalised word, and 0 is "No".
+    """
     return f"{NUMBERS[count] if count < len(NUMBERS) else count} {noun}{'' if count == 1 else 's'}"
 
 

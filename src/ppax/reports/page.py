@@ -107,7 +107,11 @@ def _tile(name: str, figure: str, remark: str) -> Markup:
 
 
 def title_of(settings: Sequence[Setting]) -> str:
-    """Return the title of the page: the names of the environments, or of more than three the first and a count."""
+    """Return the title of the page: the names of the environments, as "CartPole-v1 and Pendulum-v1".
+
+    If there are more than three, it is the first name and the number of the others, as "CartPole-v1 and 4 other
+    environments".
+    """
     names = list(dict.fromkeys(shortened(record.env) for setting in settings for record in setting.records))
     return listed(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} other environments"
 
@@ -523,7 +527,8 @@ def cards(
 ) -> list[Markup]:
     """Return small charts of one metric, one for each environment that has it, with title, unit and a sentence.
 
-    `badge` is a short text on the chart, and whether it is good news (it chooses the colour); None: no badge.
+    `band` has further marks of the charts: a shaded healthy range, a limit, and values that the vertical axis must
+    include. `badge` is a short text on the chart, and whether it is good news (it chooses the colour); None: no badge.
     """
     envs, drawn = by_env(settings), []
     for env, own in envs.items():

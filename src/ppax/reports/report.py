@@ -53,9 +53,10 @@ def report(
     `runs` are run directories, directories of sweeps (all their members) or results of `fit`; a run may still be going
     on. `path` None is report.html in the directory of a single run or sweep, and for several ones in the working
     directory. Runs that differ by their seed alone are one setting with one curve: the interquartile mean of the
-    returns with its 95 % bootstrap interval, or with `band="range"` their mean with their whole range. Settings are
-    ranked by that interquartile mean. With `video`, an episode of the run with the highest return is rendered, where
-    environment and checkpoint allow it. Raises ConfigError for a directory without a run.
+    returns with its 95 % bootstrap interval, or with `band="range"` their mean with their whole range. With any `band`,
+    settings are ranked by the interquartile mean of their final returns. With `video`, an episode of the run with the
+    highest return is rendered, where environment and checkpoint allow it. Raises ConfigError for a directory without a
+    run.
     """
     return write_report(runs, path, video, band).path
 
@@ -99,10 +100,10 @@ def compare(
     IQM of final returns, and by the probability that a seed of the best setting scores higher than one of the other,
     both with 95 % bootstrap intervals. `notes` says in sentences what was not counted or cannot be compared.
 
-    With `by`, the name of an option, its values are compared as methods: `differences` then has an entry for each
-    combination of the other options that two methods share, and one for the best settings of the two. Seeds are
-    compared in pairs if both have the same ones. All values are compared with `baseline`, a value as text; if it is
-    None, with the method that has the best setting. With `score` "training", mean returns over training (the area under
+    With `by`, the name of an option, each of its values is compared with the value `baseline` (as text); None: with the
+    value in the best setting. `differences` then has an entry for each combination of the other options with which runs
+    of both values exist, and an entry that compares the best setting of one value with that of the other. Two settings
+    with the same seeds are compared seed by seed. With `score` "training", mean returns over training (the area under
     the learning curve divided by its steps) are compared in place of final returns. Raises ConfigError for an unknown
     option, value or score.
     """
@@ -124,9 +125,10 @@ def frame(runs: RunLike | Sequence[RunLike]) -> DataFrame:
 
 
 def records_of(runs: RunLike | Sequence[RunLike], score: str = FINAL_SCORE) -> list[Record]:
-    """Return the records of run directories and results of `fit`; a sweep's directory gives those of all its runs.
+    """Return a Record for each run: its options, log rows and final evaluation, and how it ended.
 
-    `score` is "final" or "training", as in `compare`.
+    `runs` are as in `report`; the directory of a sweep stands for all its members. The score of a Record is the run's
+    final return if `score` is "final", and its mean return over training if it is "training".
     """
     check_limits("score", score, {"choices": SCORES})
     found = [

@@ -29,7 +29,11 @@ MISSING = "not set"
 
 
 class Setting(NamedTuple):
-    """Setting of a report: a group of runs that differ by their seed only, with a label."""
+    """Setting of a report: a group of runs that differ by their seed only, with a label.
+
+    `kind` says how the runs' scores were measured, such as "final evaluation"; it is "" if this is the same for all
+    settings on the environment. Settings of different kinds are ranked apart.
+    """
 
     label: str  # options that set it apart, as "learning_rate = 0.001"; the environment if there is one setting
     records: list[Record]
@@ -240,7 +244,10 @@ NOTES = 8  # maximum number of sentences of one sort
 
 
 def _repeated(setting: Setting, record: Record) -> str:
-    """Return a sentence that says which run of `setting` the run `record` repeats, and both results if they differ."""
+    """Return a sentence that says which run of `setting` the run `record` repeats: one with equal options and seed.
+
+    If the final returns of the two runs differ, the sentence has both.
+    """
     seed = record.config.get(SEED)
     original = next(one for one in setting.records if one.config.get(SEED) == seed)
     text = f"{_run_name(record)} has options and seed of {_run_name(original)}: the seed counts once, with the latter"
@@ -272,7 +279,8 @@ def changed(record: Record) -> Changed:
     """Return the options in which a run differs from what `ppax train ENV` would have used without further options.
 
     Those defaults are the settings of the run's preset, or of the kind of its environment; for all other options the
-    defaults of their fields. A value that is the word for the default, such as "same", counts as the default.
+    defaults of their fields. The words by which run files write None count as None: "none" and, for some options, "all"
+    or "same".
     """
     known = {option.path: option for option in options_of_run(record)}
     begun = recorded_defaults(record.config, {path: _as_written(option.default) for path, option in known.items()})

@@ -83,7 +83,10 @@ def push_to_hub(
 
 
 def scores_of(record: Record) -> dict[str, float]:
-    """Return the scores of the evaluation in `record`, by name; {} without one."""
+    """Return the results of the run's evaluation by their names in evaluation.json, such as {"mean_return": 500.0}.
+
+    They are those that a model card shows; {} without an evaluation.
+    """
     found = {name: record.result(name) for name in SCORES}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
@@ -152,7 +155,11 @@ def _trained(policy: Policy) -> str:
 
 
 def _metadata(policy: Policy, repo: str, scores: dict[str, float]) -> Any:
-    """Return the metadata of the Hub as YAML: library, tags, and the mean return as a result."""
+    """Return the YAML text for the head of a model card, which the Hub reads: library, tags, and the mean return.
+
+    `repo` is the repository of the card. The mean return is left out if `scores` lacks it, or the environment has no
+    name.
+    """
     from huggingface_hub import EvalResult, ModelCardData
 
     env, results = policy.spec.env, None

@@ -1,8 +1,8 @@
 """Conversion of a run's weights and statistics for a warm start with other observations or actions.
 
-Numbers of an observation that the other run did not have get weight 0, so that the policy acts as before until it
-learns to use them. The logit of a new discrete action is the mean of the old actions' logits, minus a constant, which
-bounds the probability of new actions in every state.
+The source run is the run of `init_from`, whose weights are taken. Numbers of an observation that the source run did not
+have get weight 0, so that the policy acts as before until it learns to use them. The logit of a new discrete action is
+the mean of the old actions' logits, minus a constant, which bounds the probability of new actions in every state.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Arrays = dict[str, np.ndarray]  # of a learner, by dotted name
 
 
 class Origin(NamedTuple):
-    """Origin of one entry (array) of this run's observation: which numbers of the other run's observation it takes.
+    """Origin of one entry (array) of this run's observation: which numbers of the source run's observation it takes.
 
-    `entry` is the name of the other run's entry that they are in. `places` [size] has, for each number of this run's
-    entry, its index in the other run's entry, both flattened; -1 for a new number. `whole` is True if this run's entry
-    is the other run's unchanged: the same numbers in the same order and shape.
+    The source run is that of `init_from`, and `entry` is the name of the source run's entry. `places` [size] has, for
+    each number of this run's entry, its index in the source run's entry, both flattened; -1 for a new number. `whole`
+    is True if the two entries have the same numbers in the same order and shape.
     """
 
     entry: str | None  # name of the other run's entry; None: all numbers are new
@@ -46,7 +46,7 @@ class Origin(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """Arrays of another run's learner, changed to fit the spaces of this run.
+    """Arrays of the source run's learner (`init_from`), changed to fit the spaces of this run.
 
     `fresh` has the names of arrays that keep this run's initial values, and `text` says what is taken and what is new.
     """
@@ -84,11 +84,12 @@ def require_changeable(agent: Agent, settings: InitFrom, groups: Mapping[str, Le
 def change_spaces(
     agent: Agent, learner: LearnerState, arrays: Arrays, spec: PolicySpec | None, settings: InitFrom
 ) -> Changed:
-    """Return the `arrays` of another run's learner in the shapes of `learner`, as `settings` say.
+    """Return `arrays`, those of the learner of the source run (`init_from`), in the shapes of this run's `learner`.
 
-    Shapes in place of the arrays of `learner` suffice. `spec` describes the policy of the other run; None if that run
-    is given as a TrainState, which has no description. `arrays` itself is not changed. Raises ConfigError where
-    `settings` do not fit the spaces, or where the network cannot be changed.
+    `settings` say which numbers of observations and which actions are taken. Shapes in place of the arrays of `learner`
+    suffice. `spec` describes the policy of the source run; None if that run is given as a TrainState, which has no
+    description. `arrays` itself is not changed. Raises ConfigError where `settings` do not fit the spaces, or where the
+    network cannot be changed.
     """
     network: Composed = agent.learners(1)[0][0].network
     changed, fresh, texts = dict(arrays), set[str](), list[str]()
@@ -113,10 +114,11 @@ def change_spaces(
 
 
 def read_origins(items: Sequence[str], here: Mapping[str, Entry], there: Mapping[str, Entry]) -> dict[str, Origin]:
-    """Return the origin of each entry of an observation, by name, from the items of `init_from.observations`.
+    """Return, by name, which numbers of the source run's observation each entry (array) of this run's observation takes.
 
-    An item is a text such as "position=0:4" or "goal=new". `here` and `there` are the entries of this run's observation
-    and of the other run's, by name. Raises ConfigError where the items do not fit them.
+    The source run is that of `init_from`. An item of `init_from.observations` is a text such as "position=0:4" or
+    "goal=new". `here` and `there` are the entries of this run's observation and of the source run's, by name. Raises
+    ConfigError where the items do not fit the entries.
     """
     single = list(here) == ["obs"]
     pieces: dict[str, list[str]] = {}
@@ -142,10 +144,11 @@ def read_origins(items: Sequence[str], here: Mapping[str, Entry], there: Mapping
 
 
 def _origin(entry: Entry, pieces: list[str] | None, there: Mapping[str, Entry]) -> Origin:
-    """Return the origin of one entry of an observation, as pieces of text such as ["0:4", "new"] describe it.
+    """Return which numbers of the source run's observation `entry`, an array of this run's observation, takes.
 
-    If `pieces` is None, the origin is the other run's entry of the same name. `there` are the other run's entries by
-    name.
+    The source run is that of `init_from`. `pieces` are the texts that choose its numbers, such as ["0:4", "new"]; if
+    `pieces` is None, the source run's entry of the same name is taken unchanged. `there` are the source run's entries
+    by name.
     """
     size = math.prod(entry.shape)
     if pieces == ["new"]:
@@ -213,7 +216,7 @@ def _entries_of(network: Composed) -> dict[str, Entry]:
 
 
 def _entries_there(network: Composed, arrays: Arrays, spec: PolicySpec | None) -> dict[str, Entry]:
-    """Return the entries of the other run's observation, by name.
+    """Return the entries (arrays) of the observation of the source run of a warm start, by name.
 
     Without `spec` (None) they are inferred from the size of the first layer in `arrays`: a single entry, "obs". Raises
     ConfigError where this is impossible.
@@ -237,9 +240,10 @@ def _entries_there(network: Composed, arrays: Arrays, spec: PolicySpec | None) -
 def _visible(
     network: Composed, name: str, there: Mapping[str, Entry], spec: PolicySpec | None
 ) -> tuple[EntryReader, ...]:
-    """Return the encoders that actor or critic (`name`) of the other run had, assuming a network like `network`.
+    """Return the encoders of actor or critic (`name`) of the source run (`init_from`), with the entries they read.
 
-    `there` are the entries of that run's observation by name, and `spec` describes its policy, if known.
+    They are the encoders that a network like `network` makes for the source run's observation, whose entries are
+    `there`, by name. `spec` describes the source run's policy, and so which entries actor and critic read; None: all.
     """
     available = tuple(there.values())
     if spec is not None:
@@ -262,8 +266,9 @@ def _change_torso(
 ) -> set[str]:
     """Change `arrays` so that the first layer and the encoders of actor or critic (`name`) fit this run's observation.
 
-    Arrays of encoders get the names of this run's encoders. `before` are the encoders of the other run. Returns the
-    names of the arrays of new encoders, which are not in `arrays`.
+    `arrays` are those of the source run (`init_from`) by name; `origins` say, for each entry of this run's observation,
+    which of the source run's numbers it takes. Arrays of encoders get the names of this run's encoders. `before` are
+    the encoders of the source run. Returns the names of the arrays of new encoders, which are not in `arrays`.
     """
     path, size_in = f"params.{name}.0.kernel", sum(reader.size() for reader in torso.readers)
     if not torso.hidden:
@@ -310,12 +315,12 @@ def _change_torso(
 
 
 def _origin_of_reader(reader: EntryReader, origins: Mapping[str, Origin]) -> Origin:
-    """Return the origin of the observation's entry that an encoder reads.
+    """Return the origin of the entry that the encoder of `reader` reads: which of the source run's numbers it takes.
 
-    `Flat` passes on an entry's numbers as they are, so that each has weights of its own in the next layer. Raises
-    ConfigError if another encoder reads an entry of which only some numbers are taken over, as its weights are not
-    those of single numbers. For an encoder that reads several entries together, which must be unchanged, the origin has
-    no name and no indices.
+    The encoder `Flat` passes on an entry's numbers as they are, so that each number has weights of its own in the next
+    layer, and any numbers may be taken. The weights of all other encoders are not those of single numbers: ConfigError
+    if such an encoder reads one entry that is neither taken unchanged nor new as a whole, or several entries of which
+    one is not taken unchanged. For several entries the origin returned has no name and no indices.
     """
     found = [origins[entry.name] for entry in reader.entries]
     if isinstance(reader.encoder, Flat):
@@ -336,9 +341,10 @@ def _change_statistics(
 ) -> None:
     """Change the statistics of observations in `arrays` to fit this run; new numbers have mean 0 and variance 1.
 
-    `before` are the arrays as they were, and `there` the entries of the other run's observation; `stats` are this run's
-    statistics or their shapes. Numbers of one array share one count of observations. New numbers in an array with old
-    ones take over its count; an array of new numbers alone begins with count 0.
+    `before` are the arrays as they were in the source run (`init_from`), and `there` the entries of its observation;
+    `origins` say which of its numbers each entry of this run's observation takes. `stats` are this run's statistics or
+    their shapes. Numbers of one array share one count of observations. New numbers in an array with old ones take over
+    its count; an array of new numbers alone begins with count 0.
     """
     if stats is None or not any(name.startswith("obs_stats.") for name in before):
         return  # one of the runs does not normalise, which the comparison reports

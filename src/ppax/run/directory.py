@@ -116,9 +116,9 @@ class RunDirectory:
     ) -> RunDirectory:
         """Create the directory of a new run, write its configuration, and return it, locked.
 
-        Of several `paths` the first free one is used. `policy` is the specification of the run's policy, as plain data.
-        If the directory already holds a trained run, `overwrite` moves that aside; without it, ConfigError. Raises
-        OSError where the directory cannot be written.
+        Of several `paths` the first that does not exist yet is used. A single path may exist: if it holds a trained
+        run, `overwrite` moves the directory aside; without `overwrite`, ConfigError. `policy` is the specification of
+        the run's policy, as plain data. Raises OSError where the directory cannot be written.
         """
         path = absolute(_first_free(paths))
         try:
@@ -142,10 +142,11 @@ class RunDirectory:
     def vacant(cls, path: Path, overwrite: bool, remains: Sequence[str]) -> RunDirectory:
         """Lock the existing directory `path` for a new run or sweep, and return it without the run that it held before.
 
-        An earlier start that has trained nothing makes room: its files are removed, or, if it has log rows of
-        iterations, the directory is moved aside. A trained run or sweep is moved aside with `overwrite`; without it,
-        ConfigError. Raises ConfigError, too, for contents that would be taken for the new run's: entries named in
-        `remains`, in a directory without a run file.
+        An earlier run or sweep has trained if it has a checkpoint, a best policy or a recorded end of iteration 1 or
+        later: then the directory is moved aside with `overwrite`; without `overwrite`, ConfigError. If it has not
+        trained, its files are removed; but if it has log rows of iteration 1 or later, the directory is moved aside.
+        Raises ConfigError, too, for contents that would be taken for the new run's: entries named in `remains`, in a
+        directory without a run file.
         """
         directory = cls(path)
         try:

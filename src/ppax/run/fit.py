@@ -216,14 +216,15 @@ def resume(
     *,
     total_steps: int | None = None,
 ) -> TrainedRun:
-    """Continue the run in `run_dir` from its newest intact checkpoint; return it as an uninterrupted run would be.
+    """Continue the run in `run_dir` from its newest intact checkpoint, and return the trained run.
 
-    A run made from user-defined parts needs them again: pass the same `agent` and `env`. If they differ from those
-    recorded, they are used, with a warning that names the differences. `callbacks` are those of `fit`. `console`
-    overrides `log.console` of the run. `total_steps` is a new length of the run, recorded in its run file; a finished
-    run goes on. Schedules then take their progress from the new length, with a warning where that changes a number.
-    Raises ConfigError where there is no run, another process uses it or more steps are done; CheckpointError where no
-    checkpoint can be loaded.
+    On a CPU, with a compiled environment and unchanged devices and versions, the resumed run's weights equal those of
+    an uninterrupted run bit for bit. A run made from user-defined parts needs them again: pass the same `agent` and
+    `env`. If they differ from those recorded, they are used, with a warning that names the differences. `callbacks` are
+    those of `fit`. `console` overrides `log.console` of the run. `total_steps` is a new length of the run, recorded in
+    its run file; a finished run goes on. Schedules then take their progress from the new length, with a warning where
+    that changes a number. Raises ConfigError where there is no run, another process uses it, or it has done more than
+    `total_steps` steps already; CheckpointError where no checkpoint can be loaded.
     """
     return resume_run(run_dir, agent, env, callbacks, console, total_steps)
 
@@ -341,8 +342,8 @@ def _new_directory(
 ) -> RunDirectory:
     """Return the run directory, created with the configuration and the names of the `objects` that no file can hold.
 
-    Of several paths `run_dir`, the first free one is used. `policy` is the specification of the run's policy, as plain
-    data, and `overwrite` moves an earlier run aside.
+    Of several paths `run_dir`, the first that does not exist yet is used. `policy` is the specification of the run's
+    policy, as plain data, and `overwrite` moves an earlier run aside.
     """
     run_config |= {config.OBJECTS: objects} if objects else {}
     if isinstance(run_dir, str) or not isinstance(run_dir, Iterable):

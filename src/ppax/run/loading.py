@@ -172,7 +172,12 @@ def load_chosen(run_dir: Path, agent: Agent, env: Env, run: Run, best: bool, ste
 
 
 class SavedState(NamedTuple):
-    """Checkpoint of a run, or its best policy, with its step and score, as `ppax.checkpoints` lists it."""
+    """Checkpoint of a run, or its best policy, with its step and score, as `ppax.checkpoints` lists it.
+
+    `score` is the value of `metric` in the log row of the checkpoint's iteration. `metric` is the run's option
+    `best.metric` if that names a metric; else the first of eval_return, episode_return and reward_mean that the run's
+    log rows have.
+    """
 
     step: int  # environment steps done, valid ones of all agents; `ppax.load(run, step=...)` takes it
     iteration: int

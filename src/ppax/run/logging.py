@@ -184,9 +184,9 @@ def row_intervals(run: Run, total_iterations: int, steps: int) -> tuple[int, int
 def next_row(done: int, intervals: tuple[int, int], next_evaluation: int) -> int:
     """Return the iteration of the first log row after iteration `done`.
 
-    `intervals` are the iterations between log rows and between checkpoints: each multiple of either has a log row. So
-    has `next_evaluation`, the iteration of the next evaluation (in a sweep, also of the next decision of a search). If
-    neither follows, it is the last iteration of the run.
+    It is the nearest of three iterations: the next multiple of each of the two `intervals`, which are the iterations
+    between log rows and between checkpoints, and `next_evaluation`. The latter is the iteration of the next evaluation
+    (in a sweep, also of the next decision of a search); if there is none, the last iteration of the run.
     """
     return min(*(done - done % every + every for every in intervals), next_evaluation)
 

@@ -38,7 +38,12 @@ CTRL_C = "Ctrl-C; fit(..., run_dir=PATH) makes runs that can be resumed"
 
 
 class TrainedChunk(NamedTuple):
-    """Result of one chunk, the iterations between two log rows: the state after them, and their row."""
+    """Result of one chunk, the iterations between two log rows: the state after them, and their log row.
+
+    `grad_norm` is the mean norm of the chunk's gradients; NaN if an iteration had a rollout, gradient or weights that
+    were not finite, or none was completed. An iteration that is not finite is discarded: `state` is that before it.
+    `seconds` is the time of the chunk.
+    """
 
     state: TrainState
     row: Row  # {} if no iteration was completed
@@ -69,10 +74,11 @@ class RunLoop:
         self.console: Console | None = None
 
     def compile(self, state: TrainState) -> Any:
-        """Return the compiled program that trains all chunks of the run; `state` may consist of shapes.
+        """Return the compiled program that trains one chunk, the iterations between two log rows.
 
-        A chunk is the iterations between two log rows. Their number is an argument of the program, so chunks of all
-        lengths use the same program and give the same results.
+        It is called with agent, environment, state, the chunk's number of iterations and that of the run, and returns
+        the state after the chunk and the chunk's metrics. As one program serves chunks of all lengths, the results of a
+        run do not depend on how it is divided into chunks. `state` may consist of shapes.
         """
         if self.run.log.console:
             steps = self.run.num_steps * self.env.num_streams

@@ -130,9 +130,10 @@ class WarmStart(NamedTuple):
     changes: str = ""  # of observations and actions, as text
 
     def apply(self, agent: Agent, env: Env, state: TrainState) -> TrainState:
-        """Return `state`, a run's state before its first iteration, with the arrays taken from the other run.
+        """Return `state`, a run's state before its first iteration, with the arrays taken from the source run.
 
-        With self-play the pool of past selves starts with snapshots of the resulting learners.
+        The source run is that of `init_from`. With self-play the pool of past selves starts with snapshots of the
+        resulting learners.
         """
         taken = {row.path: jnp.asarray(self.source.arrays[row.path]) for row in self.rows if row.taken}
 
@@ -150,7 +151,7 @@ class WarmStart(NamedTuple):
 
     @property
     def left(self) -> list[ArrayRow]:
-        """Comparisons of the arrays that are not taken from the other run's learner."""
+        """Comparisons of the arrays that are not taken from the learner of the source run (`init_from`)."""
         return [row for row in self.rows if not row.taken and row.verdict != NEW]
 
     def __str__(self) -> str:
@@ -414,11 +415,11 @@ def _trained(path: str, prefix: str) -> bool:
 def _of_extensions(
     prefix: str, states: Mapping[str, PyTree], there: Mapping[str, np.ndarray], usable: bool
 ) -> Iterator[ArrayRow]:
-    """Yield a row for each array of a learner's extensions: whether a warm start takes it from those of another run.
+    """Yield a comparison for each array of a learner's extensions: whether a warm start takes it from the source run.
 
-    `states` are the extensions' states by name, and `there` the arrays of the other run by path. The arrays of an
-    extension are taken over together or not at all, and never if `usable` is False. In `there` the paths of all
-    extensions begin with `prefix`.
+    `states` are the extensions' states by name, and `there` the arrays of the source run (`init_from`) by path. The
+    arrays of an extension are taken over together or not at all, and never if `usable` is False. In `there` the paths
+    of all extensions begin with `prefix`.
     """
     for name, state in states.items():
         yield from _of_field("extension", dotted_name(prefix, name), state, there, usable)

@@ -114,7 +114,7 @@ def change_spaces(
 
 
 def read_origins(items: Sequence[str], here: Mapping[str, Entry], there: Mapping[str, Entry]) -> dict[str, Origin]:
-    """Return, by name, which numbers of the source run's observation each entry (array) of this run's observation takes.
+    """Return, by name, which numbers of the source run's observation each entry (array) of this run's takes.
 
     The source run is that of `init_from`. An item of `init_from.observations` is a text such as "position=0:4" or
     "goal=new". `here` and `there` are the entries of this run's observation and of the source run's, by name. Raises

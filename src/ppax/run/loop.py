@@ -207,9 +207,10 @@ class RunLoop:
         return TrainedChunk(state, row, grad_norm, error, seconds)
 
     def _raise_faults(self, chunk: TrainedChunk) -> None:
-        """Raise EnvError if an environment failed in `chunk`, NumericalError if an iteration was not finite.
+        """Raise EnvError if an environment failed in `chunk`, NumericalError if values of an iteration were not finite.
 
-        The state is saved before.
+        Before that, the chunk's state is saved, if the run has a directory: the state after its last completed
+        iteration with finite values.
         """
         if isinstance(chunk.error, NotFiniteValue):  # as in a compiled environment
             self._raise_not_finite(chunk.state, chunk.error)
@@ -264,9 +265,10 @@ class RunLoop:
         )
 
     def _raise_not_finite(self, state: TrainState, error: NotFiniteValue | None = None) -> NoReturn:
-        """Save `state`, the one before the iteration that was rejected, and raise NumericalError.
+        """Save `state`, the one before the iteration whose values were not finite, and raise NumericalError.
 
-        `error` is that of an environment on the host, whose rollouts are checked while they are collected.
+        `error` is the exception by which an environment on the host reported such a value during the rollout, and
+        becomes the cause of NumericalError. None: the iteration was computed to its end and then discarded.
         """
         self.saver.rescue(state)
         self.monitor.record(self.path, state, "fault")

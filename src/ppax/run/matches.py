@@ -1,8 +1,8 @@
 """`ppax.match`: trained policies play against each other; their returns, shares of games won, and Elo ratings.
 
 The sides of a game are groups of its agents, and all agents of a side are played by one policy. An environment with
-several sides therefore has agents in groups: a seating (one policy for each side) is a `Groups` agent, and its games
-are an evaluation of it.
+several sides therefore has agents in groups. A seating (one policy for each side) is a `Groups` agent, which has a
+policy for each group; evaluating this agent plays the seating's games.
 """
 
 from __future__ import annotations
@@ -55,9 +55,11 @@ def match(
     take their turn. Actions are sampled, unless `deterministic`. Games that last longer than `max_steps` steps are left
     out.
 
-    `sides` are agents by side: names, numbers or groups. By default the groups of the environment; without groups the
-    agents whose names differ in their number alone ("red_0", "red_1"), or, if they all do, each agent is a side. A
-    policy with several sets of parameters, one per agent or group, plays each agent with the set trained for it.
+    `sides` has, by the side's name, a list of its agents, each given by its name, its index or the name of a group of
+    agents: {"red": ["red_0", "red_1"], "blue": [2, 3]}. By default each group of the environment is a side. Without
+    groups, agents whose names differ in their number alone ("red_0", "red_1") are a side; if all agents would then be
+    on one side, each agent is a side. A policy with several sets of parameters, one per agent or group, plays each
+    agent with the set trained for it.
 
     A policy wins a game against another one if the mean return of its side's agents is higher. Raises ConfigError for
     policies that cannot play in `env`.
@@ -229,9 +231,10 @@ class Seating(NamedTuple):
 
 
 def _named(policies: Mapping[str, PolicyLike] | Sequence[PolicyLike]) -> dict[str, Policy]:
-    """Return all policies, loaded, by name; those of a list are named by their paths.
+    """Return all policies, loaded, by name; those of a list are named by their run directories or files.
 
-    Raises ConfigError for fewer than two.
+    A policy in memory without a run directory is named by its position in the list, as "policy_0". Repeated names are
+    made distinct by #2, #3, ... at their end. Raises ConfigError for fewer than two.
     """
     if isinstance(policies, str | Path | Policy | TrainedRun) or len(policies) < 2:
         raise ConfigError("policies: must be at least two, as ['runs/a', 'runs/b']; ppax.evaluate plays a single one")

@@ -47,7 +47,12 @@ PACKAGES = ("ppax", "jax", "jaxlib", "numpy")
 
 
 class Origin(NamedTuple):
-    """Origin of a checkpoint, recorded in its manifest: the run that saved it, devices, platform and configuration."""
+    """Origin of a checkpoint, recorded in its manifest: the run that saved it, devices, platform and configuration.
+
+    `products` is the dtype of matrix products in training, such as "float32"; for learners with different dtypes it has
+    those of all learners, separated by commas. `config` lacks the options that do not change what is learned (FREE),
+    which a user may edit before a resume.
+    """
 
     run: str  # id in about.json; "": unknown
     devices: int  # number of devices of the program; 0: unknown
@@ -58,7 +63,7 @@ class Origin(NamedTuple):
 
     @property
     def total_steps(self) -> int | None:
-        """Length `total_steps` that the run had when it saved the checkpoint; None: unknown."""
+        """Option `total_steps`, the planned length of the run, when the checkpoint was saved; None: unknown."""
         length = self.config.get(LENGTH)
         return length if type(length) is int and 0 < length < 2**63 else None
 
@@ -134,8 +139,10 @@ def with_saved_devices(devices: int, agent: Agent, env: Env, run: Run) -> Agent:
 def warn_of_changes(run_dir: Path, saved: Origin, current: Origin | None, passed: config.Built | None) -> None:
     """Warn where configuration, devices or versions of a resumed run differ from those when its checkpoint was saved.
 
-    Results are then not bit-identical. Warns also where the `passed` agent and environment (None: built from the run
-    file) differ from those recorded. `current` is None where there is no directory.
+    Results are then not bit-identical. `saved` is the checkpoint's origin, `current` that of the resumed run; None in a
+    process that has no run directory, because another process leads the run: then `saved` and `current` are not
+    compared. Warns also where the `passed` agent and environment (None: built from the run file) differ from those
+    recorded.
     """
     if passed is not None:
         warn_of_other_objects(run_dir, *passed)

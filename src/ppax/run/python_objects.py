@@ -68,10 +68,11 @@ EVALUATE = "policy = ppax.load({where!r}{acting}), then policy.evaluate(env) or 
 
 
 def require_passed(run_config: Config, agent: Any, env: Any, where: str, call: str = RESUME) -> None:
-    """Raise ConfigError unless all Python objects from which the run or bundle `where` was made were passed again.
+    """Raise ConfigError if an agent or environment that the run or bundle `where` needs was not passed again.
 
-    Needed are those that its configuration cannot hold. `agent` and `env` are None if they were not passed. `call` is
-    the Python call that the message recommends: a format string such as RESUME or EVALUATE.
+    They are needed if the entry `objects` of `run_config` names a Python object in them, which no file can hold.
+    `agent` and `env` are what the user has passed; None: not passed. `call` is the Python call that the message
+    recommends: a format string such as RESUME or EVALUATE, with the fields {where}, {arguments} and {acting}.
     """
     passed = {"agent": agent is not None, "env": env is not None} | dict.fromkeys(NOT_NEEDED, True)
     lacking = [place for place in config.objects_of(run_config) if not passed.get(_root(place), False)]
@@ -105,9 +106,11 @@ def resume_line(run_config: Config, path: Path) -> str:
 
 
 def trust_flags(run_configs: Iterable[Config], *without: str) -> str:
-    """Return options " --trust NAME" for a command that reads recorded runs, each after a space; "" if none are needed.
+    """Return options such as " --trust my_package" as text, to be appended to a command that reads recorded runs.
 
-    Names in the tables `without` of the configurations are left out, as the command does not read these tables.
+    There is one for each package, path or address that the runs' configurations name and the user's settings do not
+    trust, and for each package that the present command line trusts; "" if there is none. Names in the tables `without`
+    of the configurations are left out, as the command does not read these tables.
     """
     return imports.flags(names_to_trust(run_configs, *without))
 
@@ -235,9 +238,10 @@ def _of_agent(agent: Agent, env: Env, run_config: Config) -> list[str]:
 
 
 def _differences(given: Any, rebuilt: Any, path: str) -> Iterator[str]:
-    """Yield the dotted paths, each beginning with `path`, at which `given` differs from `rebuilt`; nothing if equal.
+    """Yield a text for each dotted path at which `given` differs from `rebuilt`, such as "agent.loss (MyLoss)".
 
-    Numbers are compared in float32. Behind a path stands the class of the object there, unless it is a number.
+    The text has the path, which begins with `path`, and the class of the object there in `given`; for a number it is
+    the path alone. Numbers are compared in float32.
     """
     if _is_number(given) and _is_number(rebuilt):
         same = np.array_equal(np.asarray(given, np.float32), np.asarray(rebuilt, np.float32), equal_nan=True)
@@ -282,7 +286,11 @@ def _is_number(x: Any) -> bool:
 
 
 def _of_library(function: Callable[..., Any]) -> bool:
-    """Return True if a function that makes an environment is of ppax or of a library such as gymnasium."""
+    """Return True if a function that makes an environment is defined in one of LIBRARIES: ppax, gymnasium and others.
+
+    Such an environment can be made again by its name. A `functools.partial` passes if its function does, and all
+    functions among its arguments.
+    """
     if isinstance(function, partial):
         inner = [function.func, *(x for x in (*function.args, *function.keywords.values()) if callable(x))]
         return all(map(_of_library, inner))

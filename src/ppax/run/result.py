@@ -57,7 +57,11 @@ DEFAULT_EVALUATION = config.EvalSettings()
 
 @dataclasses.dataclass(repr=False)
 class TrainedRun:
-    """Result of `fit` and `resume`: the trained agent, its environment, and the history of the run."""
+    """Result of `fit` and `resume`: the trained agent, its environment, and the history of the run.
+
+    `evaluations` are those made during training in this call of `fit` or `resume`, by iteration. `started_at` is the
+    Unix time at which training began in this call, after compilation.
+    """
 
     agent: Agent
     env: Env
@@ -199,9 +203,10 @@ class TrainedRun:
     def _episode_limit(self, env: Env) -> int:
         """Return the number of steps after which an evaluation cuts episodes: `eval.max_steps`, if it is set.
 
-        Otherwise it is large if episodes have ended by themselves in training, as they will in the evaluation, too. If
-        episodes never end, it is the interval of forced resets or else small. After a training too short to tell, it is
-        between the two.
+        Otherwise it is MAX_STEPS (100,000) if episodes have ended by themselves in training, or there are no log rows.
+        If episodes never end, it is the number of steps between the forced resets of training; without these,
+        ENDLESS_STEPS (1,000) or the environment's `max_horizon`, whichever is smaller. After a training too short to
+        tell, it is UNKNOWN_STEPS (10,000).
         """
         if self.eval_settings.max_steps is not None:
             return self.eval_settings.max_steps

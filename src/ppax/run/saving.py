@@ -47,8 +47,9 @@ class Saver:
     def _is_due(self, iteration: int) -> bool:
         """Return True if a checkpoint is due after `iteration` iterations; False for a run without a directory.
 
-        It is due by the number of iterations, if the settings in `log` have one, else by time; after a failed write, at
-        the next attempt. Raises OSError if the directory was removed or replaced.
+        It is due every `log.checkpoint_every` iterations or, if that is None, every `log.checkpoint_seconds` seconds.
+        After a failed write it is due when the delay before the next attempt is over. Raises OSError if the directory
+        was removed or replaced.
         """
         if self._directory is None:
             return False

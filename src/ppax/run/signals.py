@@ -57,7 +57,7 @@ def interrupted_by_signals(names: Sequence[signal.Signals] = ON_DISK) -> Iterato
 
 @contextmanager
 def stop_on_signals(names: Sequence[signal.Signals]) -> Iterator[threading.Event]:
-    """Context with an event that the first of the signals `names` sets; a second signal has its usual effect.
+    """Context with an event that is set when any of the signals `names` arrives; the next one has its usual effect.
 
     Ignored signals stay ignored, as under `nohup` and in background jobs of scripts. Other threads than the main one
     get no signals: there the event is the one passed to `stopped_by`.

@@ -176,9 +176,10 @@ class WarmStart(NamedTuple):
 
 
 def _by_group(agent: Agent, learner: Any) -> tuple[dict[str, LearnerState], Any]:
-    """Return an agent's learners by group (by "" without groups), and the structure of their tree.
+    """Return an agent's learners by group (by "" without groups), and the JAX treedef of `learner` with them as leaves.
 
-    With self-play, which also has a pool of past selves, these are the current learners.
+    `jax.tree.unflatten` with this treedef and a list of learners gives a learner of the agent again. With self-play,
+    which also has a pool of past selves, only the current learners are returned, and the treedef is of these.
     """
     current: PyTree = learner if agent.pool is None else learner.current
     nodes, structure = jax.tree_util.tree_flatten_with_path(current, is_leaf=lambda x: isinstance(x, LearnerState))
@@ -235,7 +236,10 @@ def read_learner(settings: InitFrom, given: TrainedRun | TrainState | None) -> S
 
 
 def _of_bundle(path: Path, best: bool) -> SavedLearner:
-    """Return the learner of a bundle: weights and statistics of observations, without what only learning reads."""
+    """Return the learner of a bundle: weights and statistics of observations, without what only learning reads.
+
+    Raises ConfigError if `best` is True: a bundle has a single policy.
+    """
     if best:
         raise ConfigError(f"init_from.best: {path} is a bundle, of one policy; leave out best")
     policy = read_bundle(path)
@@ -394,10 +398,11 @@ def _with_weights(learners: Mapping[str, LearnerState]) -> set[str]:
 
 
 def weights_missing(learners: Mapping[str, LearnerState], keep: Collection[str]) -> dict[str, list[str]]:
-    """Return the fields of weights that `keep` lacks, by the field in `keep` with the optimiser's moments of them.
+    """Return which fields with weights must be added to `keep`, since it has a field with their optimiser's moments.
 
-    Fields are those of a learner, such as "params" and "opt_state". Moments are useless without the weights that they
-    belong to. {} if nothing is missing.
+    Fields are those of a learner, and `keep` names those that a warm start takes. The result is {field with moments:
+    missing fields with the weights of these moments}: {"opt_state": ["params"]} if `keep` has "opt_state" without
+    "params", as moments are useless without their weights. {} if nothing is missing.
     """
     lacking = _with_weights(learners) - set(keep)
     missing = {field: [x for x in weights if x in lacking] for field, weights in WEIGHTS.items() if field in keep}

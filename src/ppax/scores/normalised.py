@@ -75,7 +75,10 @@ def profile(rows: Sequence[np.ndarray], thresholds: np.ndarray) -> tuple[np.ndar
 
 
 def equal_weights(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Return a weight for each seed of `rows`, one after the other: all rows weigh the same, however many seeds."""
+    """Return weights [seeds of all rows] that give each row the same total weight, however many seeds it has.
+
+    `rows` has the scores [seeds] of each row. The weights are in the order of the concatenated `rows`, and add up to 1.
+    """
     return np.concatenate([np.full(len(row), 1 / (len(row) * len(rows))) for row in rows])
 
 

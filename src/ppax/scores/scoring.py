@@ -161,10 +161,11 @@ def score_rows(
     episodes: int = EPISODES,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[RowOutcome]:
-    """Measure those rows that have no complete score in the folder `out`, and return the outcomes of all rows.
+    """Measure the scores of all rows, except for seeds whose scores are in the folder `out`, and return the outcomes.
 
-    Scores and learning curves are written there, with a file for each row, so that a call after an interruption
-    continues where the last one was; at the end also a performance profile of all rows. A missing library, a numerical
+    Scores in `out` count only if they were measured with the same settings, episodes and version of ppax. New scores
+    and learning curves are written to `out`, with a file for each row, so that a call after an interruption continues
+    where the last call stopped; at the end also a performance profile of all rows. A missing library, a numerical
     fault, too little memory or an environment that fails ends only the measurement of its row.
     """
     out.mkdir(parents=True, exist_ok=True)

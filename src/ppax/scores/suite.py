@@ -57,7 +57,11 @@ class SuiteRow:
     controls: tuple[SuiteRow, ...] = ()
 
     def given(self) -> Config:
-        """Return the row's options that are known before its environment is made; ConfigError for an unknown preset."""
+        """Return the row's configuration without defaults, which depend on its environment and are not known yet.
+
+        It has the options of the target, with its preset if there is one, and those of the row, which have priority.
+        Raises ConfigError for an unknown preset.
+        """
         steps = {} if self.steps is None else {"total_steps": self.steps}
         chosen = {name: self.options[name] for name in (config.PRESET,) if name in self.options}
         started = config.begun(config.find(self.target) | chosen)
@@ -88,10 +92,11 @@ def every(rows: Sequence[SuiteRow], controls: bool) -> list[SuiteRow]:
 
 
 def choose(targets: Sequence[str], suite: str | None = None) -> list[SuiteRow]:
-    """Return the rows that `targets` (environments, presets, names of rows) and `suite` (its name, or its file) select.
+    """Return all rows of `suite`, and then those that `targets` select in addition; each row once.
 
-    An environment or preset stands for the first row of the learning suite that trains it; if there is none, for a row
-    with its own budget and no threshold.
+    `suite` is the name of a suite or a suite file; None: no suite. Each of `targets` is an environment, a preset or the
+    name of a row. An environment or preset stands for the first row of the learning suite that trains it; if there is
+    none, for a row with its own budget and no threshold.
     """
     rows, others = read_suite(), [row for path in FILES.values() for row in read_suite(path)]
     names = {row.target: row for row in rows[::-1]} | {row.name: row for row in (*rows, *others)}

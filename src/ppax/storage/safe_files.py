@@ -103,9 +103,10 @@ def create(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _naming(path: Path, partial: Path | None = None) -> Iterator[None]:
-    """Context in which an OSError that names the file `partial`, or none, is raised again with the name `path`.
+    """Context that raises an OSError again with the file name `path`, where its own file name would say too little.
 
-    One that names no file is that of a full disk, for example.
+    It does so for errors with the name of the temporary file `partial`, and for errors without a file name, such as
+    that of a full disk. Other errors pass unchanged.
     """
     try:
         yield

@@ -58,7 +58,7 @@ class Searching:
         self._limits = {name: {key: x[key] for key in LIMITS if x.get(key) is not None} for name, x in limits.items()}
 
     def next_after(self, iteration: int) -> int:
-        """Return the first iteration after `iteration` at which the search decides; if none, the last one."""
+        """Return the first iteration after `iteration` at which the search decides; if none, the last of training."""
         return min(self.search.next_after(iteration, self.total), self.total)
 
     def decides_at(self, iteration: int) -> bool:

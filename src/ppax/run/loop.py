@@ -77,8 +77,8 @@ class RunLoop:
         """Return the compiled program that trains one chunk, the iterations between two log rows.
 
         It is called with agent, environment, state, the chunk's number of iterations and that of the run, and returns
-        the state after the chunk and the chunk's metrics. As one program serves chunks of all lengths, the results of a
-        run do not depend on how it is divided into chunks. `state` may consist of shapes.
+        the state after the chunk and the chunk's metrics. As one program serves chunks of all lengths, the trained
+        weights do not depend on how a run is divided into chunks. `state` may consist of shapes.
         """
         if self.run.log.console:
             steps = self.run.num_steps * self.env.num_streams

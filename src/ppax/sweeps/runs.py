@@ -65,8 +65,8 @@ def sweep_runs(
     `{"agent.learning_rate": [1e-4, 3e-4], "agent.gamma": ppax.sweeps.Uniform(0.9, 0.999)}`. Settings are all
     combinations of the lists' values; with distributions, each combination is trained with the same `draws` joint draws
     of them. Each setting is trained with all `seeds`: a number of seeds, a list, or a range as "1000-1009". `draw_seed`
-    is the random seed of the draws. If a run file has tables `[sweep]` and `[search]`, these arguments and `search`
-    replace the entries of the same options and the table `[search]`; the other entries stay.
+    is the random seed of the draws. If a run file has a table `[sweep]`, its entries are used, too, except those that
+    these arguments replace; `search` replaces the table `[search]`.
 
     Each run is a member of the sweep. Members that differ in numbers alone share a compiled program; members on the
     host train one after the other. If an iteration of a member is not finite, this member alone is dropped. `search`

@@ -59,8 +59,8 @@ def not_finite(env: Env, rollout: Rollout) -> dict[str, Array]:
     """Return masks by name, True for rewards, values and observations that training uses and that are not finite.
 
     The names are "reward", "value" and, for each float array of the observations, "observation" with the path of the
-    array, such as "observation['camera']". Each mask is [T, B]; for observations of a group of agents it is [T, E*A_g],
-    for E environments with A_g agents of the group.
+    array, such as "observation['camera']". Masks are [T, B]; for observations of a group of agents [T, E * A_g], for E
+    environments with A_g agents of the group.
     """
     steps = rollout.steps
     cut = steps.truncated & ~steps.terminated

@@ -440,7 +440,7 @@ class Backend(Protocol):
         """
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> Training:
-        """Return the training of `agent` from `state`, compiled ahead of time.
+        """Return a function that is called as `ppax.train` is, compiled ahead of time for the shapes of its arguments.
 
         A loop on the host ends after the current iteration once `stop` is set.
         """
@@ -449,7 +449,10 @@ class Backend(Protocol):
         """Return the names of the training metrics of this backend, without compiling; `state` may be shapes."""
 
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
-        """Return a function of (learner, actor state, key) that collects a rollout of `state.num_steps` steps."""
+        """Return a function of (learner, actor state, key) that collects a rollout of `state.num_steps` steps.
+
+        Its result, a `Gathered`, has the rollout and the actor states before and after it.
+        """
 
     @property
     def endless(self) -> bool:

@@ -210,7 +210,7 @@ class Collected(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """Rollout, with the actor state that it started from.
+    """Rollout, with the actor state before it (`start`) and, in `collected`, the actor state after it.
 
     `start` differs from the actor state that was asked for where host environments were in another state and had to be
     reset.

@@ -93,8 +93,9 @@ class KLControl(Extension):
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
         """Return KLControl's first state: factors of 1 on learning rate and kl_coef; None for a control that is off.
 
-        Raises ConfigError for a loss without a kl_coef to adapt, where an update has only one gradient step, and for an
-        early stop of the actor whose optimiser is also the critic's.
+        Raises ConfigError in four cases: the penalty is adapted, but the loss has no kl_coef; a control is on, but an
+        update has only one gradient step, before which the KL is always 0; `stops` is "actor", but `target_kl` is none;
+        `stops` is "actor", but the optimiser takes the steps of actor and critic together.
         """
         if self.stops == "actor" and self.target_kl is None:
             raise ConfigError("kl_control.stops = 'actor': nothing stops without a target; set kl_control.target_kl")

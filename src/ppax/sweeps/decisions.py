@@ -201,9 +201,10 @@ class SearchDecision:
 
 
 class Decisions:
-    """Decisions of a sweep's search by iteration and member (run): the rows of search.jsonl in the sweep's directory.
+    """Decisions of a sweep's search: whether each member (run) goes on, stops, or gets the learner of another member.
 
-    A resumed sweep follows recorded decisions, and makes those that are missing.
+    They are looked up by iteration and member number, and stored in search.jsonl in the sweep's directory. A resumed
+    sweep follows the stored decisions, and makes those that are missing.
     """
 
     def __init__(self, path: Path):
@@ -291,9 +292,12 @@ def search_in_iterations(plan: Plan, packs: Sequence[Pack]) -> Plan:
 
 
 def checked_total(plan: Plan, packs: Sequence[Pack]) -> int:
-    """Return the largest number of iterations that a member trains for; ConfigError where the search cannot work.
+    """Return the largest number of iterations that a member trains for, after checks of the sweep's search.
 
-    `packs` are groups of members (runs) that one compiled program can train together. Compiles nothing.
+    Raises ConfigError if the search decides before the last iteration and members' environments are on the host, or
+    members have different numbers of iterations, or population-based training finds no swept option, or one that cannot
+    change during training; also if there are too few members or iterations for the search. `packs` are groups of
+    members (runs) that one compiled program can train together. Compiles nothing.
     """
     totals = [planned_iterations(pack.tasks[0].env, pack.tasks[0].run) for pack in packs]
     search, members = plan.search, sum(len(pack.tasks) for pack in packs)
@@ -400,10 +404,11 @@ def scheduled_values(run_config: Config, stages: Sequence[Stage], total: int) ->
 
 
 def _steps(path: str, leaf: str, stages: Sequence[Stage], total: int) -> Config:
-    """Return the table of a step-function schedule for the number `leaf`, with a step at each stage that changes it.
+    """Return the table of a step-function schedule for one number, with a step at each stage that changes the number.
 
-    A step is placed half an iteration before the stage's first iteration, so that rounding of the progress of training
-    cannot delay it by an iteration. `path` is the dotted path of the option, `total` the number of iterations.
+    `leaf` is the number's path inside the agent, as "learning_rate", `path` its path in the run file, as
+    "agent.learning_rate"; `total` is the number of iterations. A step is placed half an iteration before the stage's
+    first iteration, so that rounding of the progress of training cannot delay it by an iteration.
     """
     at, values = list[float](), list[Any]()
     for stage in stages:
@@ -414,6 +419,9 @@ def _steps(path: str, leaf: str, stages: Sequence[Stage], total: int) -> Config:
 
 
 def _all(parts: Sequence[Config]) -> Config:
-    """Return the table of one schedule that applies several schedules in turn; `parts` are their tables."""
+    """Return the table of one schedule that applies several, each to the numbers that the one before it returns.
+
+    `parts` are the tables of the several schedules, at least one, in this order.
+    """
     first, *others = parts
     return {"part": "both", "first": first, "second": _all(others)} if others else dict(first)

@@ -90,7 +90,10 @@ def new(run_config: Config, run_dir: str | Path | None) -> Path:
 
 
 def create_sweep(path: Path, recorded: Recorded) -> None:
-    """Write the record of a new sweep into the directory `path`, which holds no run or sweep."""
+    """Write sweep.json, about.json and sweep.toml of a new sweep into the directory `path`.
+
+    The caller has to make sure that the directory holds no run or sweep; that is not checked here.
+    """
     write_programs(path, recorded)
     SweepName(path.name, secrets.token_hex(4)).write(path)
     safe_files.write_text(path / SWEEP_FILE, recorded.to_toml())

@@ -147,9 +147,10 @@ class MemberRun:
         return checkpoint.load(self.directory.checkpoints / f"{iteration:010d}", self.shapes, self._id)
 
     def begin(self, state: TrainState) -> None:
-        """Open the member's log files to go on at the iteration of `state`, and record this start of its run.
+        """Open the member's log files to go on at the iteration of `state`, and add this start to about.json.
 
-        Log rows after that iteration are removed.
+        The new entry in about.json has the start's time, devices, versions and hardware. Log rows after the iteration
+        of `state` are removed.
         """
         iteration = int(state.iteration)
         if iteration:
@@ -241,9 +242,10 @@ class MemberRun:
         self.end = "stopped" if self.monitor.stop_reason else kind
 
     def evaluate(self, state: TrainState) -> None:
-        """Hand the member's policy in its last state to its loggers, evaluate it, and write the result.
+        """Evaluate the member's policy, write its scores to evaluation.json, and hand the policy to the loggers.
 
-        Does nothing if the member was dropped or stopped by the search, or has an evaluation.
+        `state` is the member's state at the end of its training. Does nothing if the member was dropped or stopped by
+        the search, or has an evaluation already.
         """
         if is_complete(self.path):
             return

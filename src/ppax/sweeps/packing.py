@@ -33,8 +33,8 @@ class Task(NamedTuple):
     """Member (run) of a sweep, with the agent, environment and run settings that were built for it.
 
     The agent is built for one device, however many the machine has: on several devices sums have another order, so that
-    results differ after some iterations. The member's run file has this setting, too, so that a run from that file
-    repeats the member on any machine.
+    results differ after some iterations. The member's run file says one device, too (`devices` of the table
+    `[agent.program]`), so that a run from that file repeats the member on any machine.
     """
 
     member: Member
@@ -44,9 +44,11 @@ class Task(NamedTuple):
 
 
 class Pack(NamedTuple):
-    """Members (runs) of a sweep with equal static parts, sizes and lengths: one compiled program can train them all.
+    """Members (runs) of a sweep that one compiled program can train together.
 
-    Static parts are everything in agent and environment except their numbers, which may differ between members.
+    Their agents and environments have equal static fields and array shapes, and may differ in numbers (float
+    hyperparameters). Rollouts, training, and intervals of logs and evaluations are equally long. A member with
+    environments on the host is a pack by itself.
     """
 
     tasks: tuple[Task, ...]
@@ -59,10 +61,11 @@ class Pack(NamedTuple):
 
 
 def packed(members: Iterable[Member]) -> list[Pack]:
-    """Return packs of the members (runs), built, in the order of the packs' first members.
+    """Return packs of the members (runs), after building agent, environment and run settings of each member.
 
-    A pack is the members that one compiled program can train together. Each member with environments on the host is a
-    pack by itself. Raises ConfigError, before anything compiles, for settings that cannot work.
+    A pack is the members that one compiled program can train together; packs are in the order of their first members.
+    Each member with environments on the host is a pack by itself. Raises ConfigError, before anything compiles, for
+    options that are invalid or contradict each other, NotEnoughMemory for a member that is too large.
     """
     made: dict[str, Env] = {}
     groups: list[tuple[Any, list[Task]]] = []
@@ -110,7 +113,9 @@ def _built(member: Member, made: dict[str, Env]) -> Task:
 def _checked(tasks: Sequence[Task]) -> Pack:
     """Return the pack of `tasks`, members (runs) that one program can train, after checks of the first of them.
 
-    Raises ConfigError where its sizes, memory or length cannot work.
+    Raises ConfigError if its environment and agent do not fit each other, if its settings contradict each other (as a
+    minibatch that does not divide the rollout), or if it has too many iterations or rows in a rollout; NotEnoughMemory
+    if its state and rollout do not fit into memory; ImportError for a logger that is not installed.
     """
     agent, env, run = tasks[0][1:]
     try:
@@ -126,8 +131,8 @@ def _checked(tasks: Sequence[Task]) -> Pack:
 def _static_parts(task: Task) -> tuple[Any, ...] | None:
     """Return what must be equal for members (runs) to share a compiled program; None for environments on the host.
 
-    That is the lengths of the run, the settings of its log, the interval of evaluations, the shapes and dtypes of all
-    numbers, and the tree structure of agent and environment.
+    That is `num_steps`, `total_steps` and `iterations_per_env_reset` of the run, the settings of its log, the interval
+    of evaluations, the shapes and dtypes of all numbers, and the tree structure of agent and environment.
     """
     if backend_of(task.env).name != COMPILED:
         return None

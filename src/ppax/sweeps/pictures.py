@@ -211,9 +211,9 @@ Ticks = list[tuple[float, str]]
 def _places(values: Sequence[Any]) -> tuple[list[float], Ticks]:
     """Return the position in [0, 1] of each value on its axis, and the axis' ticks as pairs (position, text).
 
-    Positive numbers that span decades have a logarithmic axis. Of other values, those that are not all numbers, and at
-    most six distinct numbers that repeat, as in a grid, stand at equal distances; many distinct numbers have a linear
-    axis.
+    Positive numbers that span decades have a logarithmic axis. Otherwise distinct values stand at equal distances, if
+    some are no numbers, or if they are at most six and each occurs twice on average, as in a grid. All other numbers
+    have a linear axis. If all values are equal, their position is 0.5.
     """
     texts = [shown(value) for value in values]
     plain = all(type(value) in (int, float) for value in values)

@@ -210,9 +210,10 @@ class Member(NamedTuple):
 
 
 def config_of(target: Target) -> Config:
-    """Return the configuration of a sweep's target: a name, a run file, a configuration or the result of `ppax.build`.
+    """Return the configuration of a sweep's target; it may have the table `[sweep]`.
 
-    The configuration may have the table `[sweep]`. Raises ConfigError for objects that no configuration can hold.
+    The target is the name of an environment or preset, the path of a run file or run directory, a configuration, or the
+    result of `ppax.build`. Raises ConfigError if that result has objects that no configuration can hold.
     """
     if isinstance(target, Built):
         described = config.describe_run(*target)
@@ -240,9 +241,11 @@ def split_sweep(run_config: Config) -> tuple[Config, Config]:
 
 
 def read(table: Mapping[str, Any]) -> Plan:
-    """Return the plan that a table `[sweep]` describes; its entry "search" is the search, as a table or an object.
+    """Return the plan of a sweep from its table `[sweep]`, to which the search is added as the entry "search".
 
-    Raises ConfigError for a swept option without a list or distribution, and for values out of range.
+    That entry is the table `[search]` of the run file, or a search as a Python object, such as `ppax.sweeps.Halving()`;
+    without it members train without a search. Raises ConfigError for a swept option without a list or distribution, and
+    for values out of range; Untrusted for a database in the table `[search]` that the user does not trust.
     """
     values = dict(_values({name: value for name, value in table.items() if name not in OWN}))
     if "seed" in values:

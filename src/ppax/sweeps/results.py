@@ -83,7 +83,8 @@ class SettingResult(NamedTuple):
 class SweepResult:
     """Result of a sweep: its settings (combinations of swept values), best first.
 
-    Each member (run) has a run directory as that of an ordinary run.
+    Each member (run) has a run directory as that of an ordinary run. `study` is a sentence on the best trial of a study
+    of Optuna, whichever worker of the study has trained it; "" without a study.
     """
 
     run_dir: Path
@@ -257,8 +258,9 @@ class _Place(NamedTuple):
     """Setting of a sweep with the key by which it is ranked: the iteration that it has reached, then its scores.
 
     `iteration` is the one that its longest-trained members (runs) have reached, infinity for the end of training; a
-    later one ranks higher. Of settings with equal iterations the one with the higher `standing` ranks higher: the IQM
-    of the scores of these members and the dropped ones, then numbers that decide between equal IQMs.
+    later one ranks higher. Between settings with equal iterations `standing` decides, from the scores of the
+    longest-trained and the dropped members: first their IQM (interquartile mean), then, if equal, fewer missing scores,
+    the lower bound of the IQM's interval, and the mean.
     """
 
     iteration: float  # that its longest-trained members reached; infinity: the end
@@ -292,9 +294,9 @@ def importance(values: Sequence[Mapping[str, Any]], scores: Sequence[float]) -> 
     """Return the share of the scores' variance that each swept option explains alone, in [0, 1], by the option's path.
 
     `values` are the swept values of each member (run), `scores` the members' scores. For each option the ranks of the
-    scores are fitted: by a mean for each value where values repeat or are no numbers, else by a parabola in the value's
-    rank. The share is the adjusted R^2 of the fit, so that an option without influence is near 0. Interactions of
-    options are not seen, so shares need not add to 1.
+    scores are fitted: by a mean for each value if values are no numbers, or occur in at least two members on average;
+    else by a parabola in the value's rank. The share is the adjusted R^2 of the fit, so that an option without
+    influence is near 0. Interactions of options are not seen, so shares need not add to 1.
 
     Members without a score are left out; all shares are NaN where fewer than four are left, or all scores are equal.
     """
@@ -317,9 +319,9 @@ def ranks_of(values: Sequence[float]) -> np.ndarray:
 def _design(values: Sequence[Any]) -> np.ndarray:
     """Return the design matrix [members, terms] with which a linear fit predicts scores from the values of one option.
 
-    `values` has the option's value in each member (run). Numbers that are mostly different have the terms 1, rank and
-    squared rank; otherwise there is a term for each value, 1 in members with this value and 0 in others. So a fit needs
-    no constant besides these terms.
+    `values` has the option's value in each member (run). If values are no numbers, or occur in at least two members on
+    average, there is a term for each distinct value, 1 in members with this value and 0 in others. Otherwise the terms
+    are 1, the value's rank and the squared rank. So a fit needs no constant besides these terms.
     """
     texts = [shown(value) for value in values]
     groups = sorted(set(texts))

@@ -64,9 +64,9 @@ def sweep_runs(
     returns. `values` are lists or distributions by the dotted path of an option of agent, environment or run, as
     `{"agent.learning_rate": [1e-4, 3e-4], "agent.gamma": ppax.sweeps.Uniform(0.9, 0.999)}`. Settings are all
     combinations of the lists' values; with distributions, each combination is trained with the same `draws` joint draws
-    of them. Each setting is trained with all `seeds`: a number of seeds, a list, or a range as "1000-1009". `values`,
-    `seeds` and `draws` add to the table `[sweep]` that a run file may have. `draw_seed` is the random seed of the
-    draws.
+    of them. Each setting is trained with all `seeds`: a number of seeds, a list, or a range as "1000-1009". `draw_seed`
+    is the random seed of the draws. If a run file has a table `[sweep]`, its entries are used, too, except those that
+    these arguments replace; `search` replaces the table `[search]`.
 
     Each run is a member of the sweep. Members that differ in numbers alone share a compiled program; members on the
     host train one after the other. If an iteration of a member is not finite, this member alone is dropped. `search`
@@ -75,8 +75,8 @@ def sweep_runs(
     Each member has an ordinary run directory in `run_dir`/members (default: a new one in sweeps/), for `ppax.load`,
     `report` and `resume`. A signal saves all members and raises Interrupted; `resume_sweep` continues, with the same
     bits as an uninterrupted sweep. Where `run_dir` holds a trained run or sweep already, `overwrite` renames it, and a
-    warning says how; without it, ConfigError. Raises ConfigError, too, before anything compiles, for settings that
-    cannot work.
+    warning says how; without it, ConfigError. Raises ConfigError, too, before anything compiles, for options that are
+    invalid or contradict each other.
 
     With `ray`, the address of a Ray cluster ("auto": $RAY_ADDRESS, or one on this machine) or a table of options
     (`address`, `cpus` and `gpus` of each program, `retries`), the programs train on its machines; ProcessLost where a
@@ -95,9 +95,10 @@ def sweep_runs(
 
 
 def _of_python(target: Target, run_config: Config, values: Mapping[str, Any], search: Any) -> set[str]:
-    """Return the paths and addresses that the user has written in the arguments of `sweep_runs`, to be trusted.
+    """Return the file paths and network addresses that the user has written in the arguments of `sweep_runs`.
 
-    Of targets only what `ppax.build` has returned is searched, as a file that `target` names may be a stranger's.
+    They are trusted: the sweep may open these files and contact these servers. The configuration in `target` is
+    searched only if `ppax.build` has returned it, as a file that `target` names may be a stranger's.
     """
     found = config.outside(run_config) if isinstance(target, Built) else {}
     found |= config.outside_values(values, config.options(run_config))
@@ -131,7 +132,7 @@ def start(
 
 
 class Planned(NamedTuple):
-    """Sweep whose settings are checked: its record, and its members (runs) in packs.
+    """Sweep whose settings are checked: what sweep.toml and sweep.json will record, and its members (runs) in packs.
 
     A pack is the members that one compiled program can train together.
     """
@@ -141,7 +142,11 @@ class Planned(NamedTuple):
 
 
 def _checked(run_config: Config, sweep_plan: Plan, cluster: Cluster | None) -> Planned:
-    """Return a sweep over a resolved configuration, checked and built; ConfigError for settings that cannot work."""
+    """Return a sweep over a resolved configuration after checks, with agent and environment of each member (run) built.
+
+    Raises ConfigError for options that are invalid or contradict each other, and for a search that does not suit the
+    sweep or the cluster.
+    """
     _require_one_process()
     placing.check(cluster, sweep_plan.search)
     run_config = _decided(run_config, sweep_plan)
@@ -156,10 +161,11 @@ def _checked(run_config: Config, sweep_plan: Plan, cluster: Cluster | None) -> P
 
 
 class SweepDryRun(NamedTuple):
-    """Result of a dry run of a sweep: its resolved settings, and the size of the training.
+    """Result of a dry run of a sweep: its resolved settings, and the sizes of one member's (run's) training.
 
-    `described` is the sweep in words; `demands` are pairs (number of members, size of one member's training), one for
-    each group of members that one compiled program can train.
+    `described` is the sweep in words. `demands` are pairs (number of members, sizes of one member's training), one for
+    each group of members that one compiled program can train; the sizes are iterations, steps, gradient steps, weights
+    and memory.
     """
 
     recorded: Recorded
@@ -189,10 +195,10 @@ def dry_run(
     cluster: Cluster | None = None,
     overwrite: bool = False,
 ) -> SweepDryRun:
-    """Return settings and size of a sweep over a resolved configuration, checked as in `start`, without training it.
+    """Return settings and sizes of a sweep over a resolved configuration, checked as in `start`, without training it.
 
-    Nothing is compiled or written. Raises ConfigError for settings that cannot work. `run_dir`, `cluster` and
-    `overwrite` are those of `start`.
+    Nothing is compiled or written. Raises ConfigError for options that are invalid or contradict each other. `run_dir`,
+    `cluster` and `overwrite` are those of `start`.
     """
     require_new_directory(run_dir, overwrite, OF_SWEEP)
     recorded, packs = _checked(run_config, sweep_plan, cluster)
@@ -220,7 +226,11 @@ def _decided(run_config: Config, sweep_plan: Plan) -> Config:
 
 
 def _described(recorded: Recorded, packs: Sequence[Pack]) -> str:
-    """Return a sweep in words for the user: numbers of members (runs), settings, seeds and kinds of programs."""
+    """Return a sweep in words for the user: its numbers of members (runs), settings, seeds and different programs.
+
+    Members whose agents or environments differ in shapes or static fields need different compiled programs. For a study
+    of Optuna, the text has the numbers of trials, of seeds, and of trials that train at a time.
+    """
     search, together = recorded.plan.search, [pack for pack in packs if pack.compiled]
     if isinstance(search, Optuna):
         seeds = len(plan.seeds_of(recorded.run_config, recorded.plan))
@@ -275,9 +285,9 @@ def _require_one_process() -> None:
 def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Cluster | None) -> SweepResult:
     """Train all packs of a sweep, write its result into `path`, and return it.
 
-    A pack is the members (runs) that one compiled program can train. Members that the record assigns to a program train
-    in it; new programs are made for the others. For a study of Optuna, which proposes settings as it goes, `packs` are
-    those of one setting that it might propose. Raises Interrupted where a signal has stopped it.
+    A pack is the members (runs) that one compiled program can train. Members to which sweep.json assigns a program
+    train in that program; new programs are made for the others. For a study of Optuna, which proposes settings as it
+    goes, `packs` are those of one setting that it might propose. Raises Interrupted where a signal has stopped it.
     """
     total, console = checked_total(recorded.plan, packs), packs[0].tasks[0].run.log.console
     search, best = recorded.plan.search, None

@@ -267,7 +267,10 @@ SEARCHES = Choices("search", {"grid": Grid, "halving": Halving, "pbt": PBT, "opt
 
 
 def search_options(table: Any) -> Iterator[Option]:
-    """Yield the options of the search that a table `[search]` names; ConfigError or Untrusted for a wrong name."""
+    """Yield the options of the search that a table `[search]` names, such as "halving" or a class by its import path.
+
+    Raises ConfigError if there is no such search, Untrusted for code of a package that the user does not trust.
+    """
     return config.part_options(SEARCHES, checked_search(table), SEARCH)
 
 

@@ -64,10 +64,11 @@ class Stopped(Exception):
 
 @dataclasses.dataclass
 class Session:
-    """Sweep in training: its directory and record, its progress, and the event by which a signal stops it.
+    """Sweep in training: its directory, what its files record, its progress, and the event by which a signal stops it.
 
-    `train` is the function that trains packs (groups of members that share programs) to an iteration: `Programs.train`
-    in this process, or `train_on_cluster` in sweeps/placing/driver.py.
+    `recorded` is the content of sweep.toml and sweep.json. `train` is the function that trains packs (groups of members
+    that share programs) to an iteration: `Programs.train` in this process, or `train_on_cluster` in
+    sweeps/placing/driver.py.
     """
 
     path: Path
@@ -81,7 +82,10 @@ class Session:
         return {one.number: member_dir(self.path, one) for one in self.recorded.members}
 
     def record(self, **changed: Any) -> None:
-        """Replace fields of the sweep's record, such as its members (runs) or programs, and write it."""
+        """Replace fields of `recorded` by the values in `changed`, and write sweep.json again.
+
+        The fields are `members` (the sweep's runs) or `programs` (the numbers of each program's members).
+        """
         self.recorded = self.recorded._replace(**changed)
         directory.write_programs(self.path, self.recorded)
 
@@ -99,7 +103,7 @@ class Session:
     def _stop_members(self, searching: Searching, iteration: int) -> None:
         """Stop those members (runs) of the sweep that the search decides to stop at `iteration`.
 
-        Compiled programs with a stopped member are removed from the record; their other members get new programs.
+        Compiled programs with a stopped member are removed from sweep.json; their other members get new programs.
         """
         training = {number: run_dir for number, run_dir in self.run_dirs().items() if not end_of(run_dir).kind}
         for number, one in searching.decide(iteration, training).items():
@@ -341,8 +345,10 @@ class ProgramTraining:
     def restore(self) -> tuple[int, Sequence[TrainState]]:
         """Return the iteration from which the program continues, and the states of its members (runs) there.
 
-        Members that have ended keep their last state. In population-based training, which copies learners between
-        members, a member that ended after this iteration is trained to its end again.
+        It is the newest iteration of which all members that still train have an intact checkpoint, or 0, the start. For
+        members that have ended, the result has their last state. Population-based training is an exception, as the
+        learner of a member that has ended may be copied to others: a member that ended after that iteration continues
+        there, too, and is trained to its end again.
         """
         active = [self.runs[place] for place in self.training]
         together = self.runs if active and self._searching.search.perturbs else active
@@ -374,7 +380,10 @@ class ProgramTraining:
         return run.load(iteration) if iteration in saved else run.initial()
 
     def _warn_of_changes(self) -> None:
-        """Warn, once for all members (runs), where devices or versions changed since checkpoints were saved."""
+        """Warn if the members' (runs') checkpoints were saved with other devices, or another version of JAX, than now.
+
+        There is one warning for each difference, with the names of the members that have it.
+        """
         found: dict[str, list[str]] = {}
         for place in self.training:
             run = self.runs[place]
@@ -384,9 +393,10 @@ class ProgramTraining:
             warnings.warn(f"members {', '.join(names)}: {text}", stacklevel=3)
 
     def _take_values(self, iteration: int) -> None:
-        """Set the swept values that the members (runs) have when they reach `iteration`, by all earlier decisions.
+        """Set the swept values of the members (runs) as they are just before the search's decisions at `iteration`.
 
-        Decisions at `iteration` itself are applied afterwards, by `_copied`.
+        Only population-based training changes values. Its decisions at `iteration` itself are applied afterwards, by
+        `_copied`.
         """
         for place, run in enumerate(self.runs):
             self._set(place, self._searching.values(run.task.member, iteration))

@@ -35,7 +35,11 @@ from ppax.training.loop import train
 
 
 def compile(agent: Agent, env: Env, state: TrainState, stop: threading.Event | None = None) -> Training:
-    """Return `ppax.train` compiled ahead of time for `agent`, `env` and the shapes of `state`.
+    """Return a function that is called as `ppax.train` is, compiled ahead of time for `agent`, `env` and `state`.
+
+    Of `state` only shapes are compiled in, and of agent and environment shapes and static fields; hyperparameters may
+    change from call to call. Use it to train environments on the host, which `ppax.train` cannot step, or so that later
+    calls cannot compile again: other shapes or static fields are an error.
 
     For host environments the result is a Python loop around compiled programs, which returns after the current
     iteration when `stop` is set. For environments in JAX `stop` is ignored: a compiled program cannot be interrupted.
@@ -62,7 +66,10 @@ class Compiled:
     source = None
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> CompiledTraining:
-        """Return training compiled ahead of time; `stop` has no effect, as a compiled program cannot be interrupted."""
+        """Return a function that is called as `ppax.train` is, compiled ahead of time for the shapes of its arguments.
+
+        `stop` has no effect, as a compiled program cannot be interrupted.
+        """
         return CompiledTraining(agent, self.env, state)
 
     def metric_names(self, agent: Agent, state: TrainState) -> tuple[str, ...]:
@@ -70,7 +77,10 @@ class Compiled:
         return jax.eval_shape(lambda state: train(agent, self.env, state, 1, 1).metrics, state).names
 
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
-        """Return a compiled function of (learner, actor, key) that collects a rollout of `state.num_steps` steps."""
+        """Return a compiled function of (learner, actor, key) that collects a rollout of `state.num_steps` steps.
+
+        Its result, a `Gathered`, has the rollout and the actor states before and after it.
+        """
         program = jax.jit(renewed(collect), static_argnums=4, compiler_options=rules().run_once_options)
         return lambda learner, actor, key: Gathered(
             actor, program(agent, self.env, learner, actor, state.num_steps, key)
@@ -140,7 +150,7 @@ class OnHost:
         return self.env.host.source
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> HostTraining:
-        """Return training on host environments: compiled programs in a Python loop, which steps the environments.
+        """Return a function that is called as `ppax.train` is: a Python loop of environment steps and compiled updates.
 
         A call of it returns after the current iteration when `stop` is set.
         """
@@ -155,7 +165,8 @@ class OnHost:
     def rollouts(self, agent: Agent, state: TrainState) -> Callable[[PyTree, ActorState, Key], Gathered]:
         """Return a function of (learner, actor, key) that collects a rollout of `state.num_steps` steps.
 
-        If the environments are not in the given actor state, as after a resume, that function resets them first.
+        Its result, a `Gathered`, has the rollout and the actor states before and after it. If the environments are not
+        in the given actor state, as after a resume, that function resets them first.
         """
         return Rollouts(agent, self.env, state)
 

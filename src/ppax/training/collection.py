@@ -57,7 +57,8 @@ class Counts(NamedTuple):
 class StreamRows(NamedTuple):
     """Record of one step of all B streams, one row of training data for each; `collect` stacks the records to [T, B].
 
-    A stream is one agent in one environment.
+    A stream is one agent in one environment. `logged` is False where an episode that ends with this step does not count
+    in logged statistics, because a staggered start has cut it; None: all episodes count.
     """
 
     steps: Transition  # [B]
@@ -167,9 +168,12 @@ def count_step(
 
 
 def finished_episodes(over: Array, counts: Counts, metrics: Mapping[str, Array]) -> Episodes:
-    """Return statistics of the episodes that end in a rollout, at the steps where `over` [T, B] is True.
+    """Return sums over the episodes that each stream has finished in a rollout: number, returns, lengths, metrics.
 
-    `counts` are each episode's sums so far, and `metrics` [T, B] those of the environment at each step.
+    `over` [T, B] is True at the last step of each such episode. `counts` are the return and length [T, B] of each
+    episode up to each step, and `metrics` are the environment's metrics [T, B] at each step. The result also has the
+    smallest and largest return, and the squared deviations of the returns. All are [B]: a stream is one agent in one
+    environment.
     """
     returns, count = counts.episode_return, over.sum(axis=0, dtype=jnp.int32)
     total = jnp.where(over, returns, 0.0).sum(axis=0)

@@ -45,7 +45,10 @@ COLUMNS = {
 class Evaluation(NamedTuple):
     """Results of whole episodes: their undiscounted, unscaled returns and their lengths, and means of them.
 
-    An episode is one agent's; the episodes of the agents of one environment are adjacent.
+    An episode is one agent's; the episodes of the agents of one environment are adjacent. `names` are the names of an
+    environment's agents, in the order of their indices in `agents`. `games` numbers the games, which are the
+    environment's episodes: agents that played together have the same number, and -1 is a game of which an agent's
+    episode is missing here. None: not known, as in `by_agent`.
     """
 
     returns: np.ndarray  # [episodes]
@@ -153,7 +156,11 @@ class Evaluation(NamedTuple):
 
     @property
     def scores(self) -> dict[str, Any]:
-        """Means over the episodes as plain numbers by name, as evaluation.json of a run directory has them."""
+        """Statistics of the episodes by name, such as "mean_return", "std_return" and "mean_length", as plain numbers.
+
+        Metrics of the environment have their own names; with several agents there is also "mean_return/agent_0" for
+        each. A run directory's evaluation.json has the same names. Statistics are NaN where no episode was played.
+        """
         return {
             "mean_return": self.mean_return,
             "median_return": self.median_return,
@@ -199,8 +206,10 @@ def evaluation_key(seed: int) -> Key:
 def episode_limit(env: Env, ended: bool | None, period: int = 0) -> int:
     """Return the default of `max_steps`, the number of steps after which an evaluation cuts an episode.
 
-    `ended` says whether episodes end by themselves, None: this is not known yet. Where episodes never end, the default
-    is `period`, the number of steps between forced resets in training, if there are any (`period` above 0).
+    `ended` says whether episodes end by themselves. If they do, the default is MAX_STEPS (100,000); if `ended` is None
+    (not known yet), UNKNOWN_STEPS (10,000). If they never end, it is `period`, the number of steps between forced
+    resets in training; without forced resets (`period` is 0) ENDLESS_STEPS (1,000), or `env.max_horizon` if that is
+    less.
     """
     if ended is None:
         return UNKNOWN_STEPS

@@ -56,10 +56,11 @@ def either(accepted: Array, after: T, before: T) -> T:
 
 
 def not_finite(env: Env, rollout: Rollout) -> dict[str, Array]:
-    """Return masks, True for rewards, values and observations of a rollout that training uses and that are not finite.
+    """Return masks by name, True for rewards, values and observations that training uses and that are not finite.
 
-    They have the names "reward", "value" and "observation...". Each is [T, B]; for observations of a group of agents it
-    is [T, E * A_g], for E environments with A_g agents of the group.
+    The names are "reward", "value" and, for each float array of the observations, "observation" with the path of the
+    array, such as "observation['camera']". Masks are [T, B]; for observations of a group of agents [T, E * A_g], for E
+    environments with A_g agents of the group.
     """
     steps = rollout.steps
     cut = steps.truncated & ~steps.terminated

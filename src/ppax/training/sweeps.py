@@ -134,7 +134,7 @@ def _first(env: Any) -> Any:
 def _members(agent: Agent, env: VectorEnv, members: int) -> tuple[Agent, VectorEnv]:
     """Return agent and environment with a leading axis [S] on every leaf, for `members` runs of a sweep.
 
-    Each run is then trained on one device.
+    The agent's number of devices is set to 1: devices share out the runs, and each run is trained on one of them.
     """
     return _of_agent(with_devices(agent, 1), members), _for_each(env, members, "env")
 
@@ -314,10 +314,10 @@ def with_learners(states: TrainState, sources: Array) -> TrainState:
 
 
 def members_that_fit(needed: Footprint, available: int | None) -> int:
-    """Return the number of runs of a sweep that fit into memory in one program; at least one.
+    """Return the number of runs of a sweep that fit into memory in one program; at least 1, at most MOST (128).
 
-    `needed` is a lower bound on the memory of one run. `available` is the memory in bytes; if it is None, unknown, MOST
-    runs are allowed. On a CPU, they train one after the other on each device: only their states are kept for all.
+    `needed` is a lower bound on the memory of one run. `available` is the memory in bytes; if it is None (unknown), the
+    result is MOST. On a CPU, runs train one after the other on each device: only their states are kept for all.
     """
     if available is None:
         return MOST

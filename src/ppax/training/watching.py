@@ -13,10 +13,11 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 @contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """Context in which evaluations on the host call `watcher` with their progress.
+    """Context in which evaluations on the host call `watcher(ended, steps)` after every step of all environments.
 
-    Evaluations in compiled environments do not call it, because each is one program that reports nothing before its
-    end.
+    `ended` is the number of episodes that have ended, `steps` the number of steps so far, of all streams (one agent in
+    one environment each). Evaluations in compiled environments do not call it, because each is one program that reports
+    nothing before its end.
     """
     token = _watcher.set(watcher)
     try:

@@ -101,7 +101,11 @@ class Places:
 
 @dataclasses.dataclass
 class Placed:
-    """Program of a sweep on the cluster: its members (runs), its worker (an actor of Ray), and its progress."""
+    """Program of a sweep on the cluster: its members (runs), its worker (an actor of Ray), and its progress.
+
+    `largest` is the number of members in the largest program for members that differ in numbers alone: smaller programs
+    are filled up to this size with copies. It is 0 for a member with environments on the host.
+    """
 
     tasks: list[Task]
     largest: int  # members of the largest program of these sizes; 0 on the host
@@ -120,10 +124,11 @@ class Placed:
 
 
 def plan_programs(ray: Any, session: Session, packs: Sequence[Pack], cluster: Cluster, places: Places) -> None:
-    """Assign members (runs) without a program to as many programs as the cluster can run, and record these.
+    """Assign members (runs) that have no program yet to new programs, and write the assignment to sweep.json.
 
-    `packs` are groups of members that one program can train together. A machine of the cluster measures how many
-    members fit into its memory. Raises Stopped after a signal.
+    There are as many programs as the cluster can run at the same time, or more where memory requires smaller ones: a
+    machine of the cluster measures how many members fit. `packs` are groups of members that one program can train
+    together. Raises Stopped after a signal.
     """
     new = [session.unplaced(pack) for pack in packs if pack.compiled]
     left = [[task.member for task in tasks] for tasks in new if tasks]
@@ -167,10 +172,10 @@ def train_on_cluster(
 ) -> None:
     """Train all packs (groups of members that share programs) on the cluster to iteration `until`.
 
-    Recorded programs are used again, and new ones made for members without one. `searching` is not used: the search
-    decides between stages, in the driver's process. Raises Stopped after a signal, when all programs have saved;
-    ProcessLost where a program has lost more workers than `cluster.retries`; ConfigError where no machine has the CPUs
-    and GPUs of a program.
+    Programs that sweep.json records are used again, and new ones made for members without one. `searching` is not used:
+    the search decides in the driver's process, between two calls of this function. Raises Stopped after a signal, when
+    all programs have saved; ProcessLost where a program has lost more workers than `cluster.retries`; ConfigError where
+    no machine has the CPUs and GPUs of a program.
     """
     places = Places(ray, cluster)
     plan_programs(ray, session, packs, cluster, places)

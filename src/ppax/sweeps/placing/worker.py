@@ -48,8 +48,9 @@ WAITING = 1_000  # capacity of the queue of events; a full queue blocks training
 class ProcessContext(NamedTuple):
     """Context of the driver's process that a worker takes over: versions, trusted packages, search path, directory.
 
-    `versions` are those of ppax and JAX, `search` is the search path of Python modules, and `cpus` the number of CPUs
-    that the worker may use.
+    `versions` are those of ppax and JAX. `trusted` is what `imports.granted` returns: the names that the user trusts
+    (packages, paths, addresses), those of them from the command line, and the directories of configuration files.
+    `search` is the search path of Python modules, and `cpus` the number of CPUs that the worker may use.
     """
 
     versions: tuple[str, str]  # of ppax and JAX

@@ -66,9 +66,10 @@ class Study:
 
     @reading
     def __init__(self, path: Path, plan: Plan, run_config: Config):
-        """Open or create the study of Optuna for the sweep in directory `path`, with settings from its plan.
+        """Open the study of Optuna for the sweep in directory `path`, or create it, with the swept options of `plan`.
 
-        Raises ConfigError where there is no such database, or where the study is of another sweep.
+        Its database is the option `storage` of the plan's search, by default study.db in `path`. Raises ConfigError if
+        the database cannot be opened, read or written, or if its study of this name has other options than this sweep.
         """
         settings: Any = plan.search
         self.settings, self._plan = settings, plan

@@ -31,7 +31,12 @@ class HostRollout(NamedTuple):
     """Rollout in NumPy, before values and log-probabilities are computed: T steps of B streams, in sequences of L.
 
     A stream is one agent in one environment, and a carry is a memory's recurrent state. With groups of agents,
-    observations, masks, actions and carries are dicts by group, as in `Transition`.
+    observations, masks, actions and carries are dicts by group, as in `Transition`. `env_state` is the number of steps
+    and resets of the environments until after the rollout, by which `reset_if_needed` sees whether they have been
+    stepped or reset since.
+
+    In environments whose agents act in turns, the arrays have a row for each decision of a stream instead of each step,
+    and `played` records every step in time order; otherwise `played` is None.
     """
 
     obs: PyTree  # [T + 1, B, ...]
@@ -260,7 +265,9 @@ class _Recorder:
     def _decisions(self, rollout: HostRollout) -> HostRollout:
         """Return a turn-based rollout with a row for each decision of a stream, instead of one for each step.
 
-        A stream is one agent in one environment, and decides only in some of the steps.
+        A stream is one agent in one environment, and decides only in some of the T steps. Its decisions, each with the
+        rewards until the stream's next one, are the first rows of the arrays [T, B]; the rows after them have `valid`
+        False. Between them there is an invalid row after a truncated episode, with the episode's last observation.
         """
         rows = settle(rollout.reward, rollout.terminated, rollout.truncated, rollout.valid)
         played: Any = {name: getattr(rollout, name) for name in ("reward", "terminated", "truncated", "valid")}

@@ -65,11 +65,11 @@ class HostActor:
 class HostEpisodes:
     """Whole episodes in host environments, for evaluation; environments are created once, at most as many as `env` has.
 
-    If the user passed in existing environments, the episodes are played in these. The number of episodes per stream
-    (one agent in one environment) is fixed in advance, so that the sample is not biased towards short episodes. An
-    environment cannot be reset alone when an episode in it is cut, at `max_steps`: the stream of this episode waits
-    until all others have played their episodes or wait, too. Then all environments are reset, and the episodes that are
-    still to be played are divided among all streams.
+    If the user passed in existing environments, the episodes are played in these. At each reset of all environments the
+    episodes that are still to be played are divided evenly among the streams (one agent in one environment), so that
+    the sample is not biased towards short episodes. When an episode is cut, at `max_steps`, its environment cannot be
+    reset alone: the stream waits until all others have played their episodes or wait, too. Then all environments are
+    reset.
     """
 
     def __init__(self, agent: Agent, env: HostEnv, episodes: int, deterministic: bool):
@@ -131,7 +131,11 @@ def counted(step: HostStep, turns: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Episode(NamedTuple):
-    """Result of one episode of one agent."""
+    """Result of one episode of one agent; `ret` is its undiscounted return.
+
+    `game` is the number of the environment's episode (the game of all its agents) in which the agent played it; -1 for
+    a game of which another agent's episode is not recorded.
+    """
 
     ret: float
     length: int

@@ -89,10 +89,11 @@ class NumpyProgram:
 class Trace:
     """Flat list of the operations of `function(*arguments)`, which read and write numbered slots (places of values).
 
-    The function is traced to a jaxpr, and every function that it calls is inlined, so that network, normalisation and
-    distribution are defined once. Arguments may be arrays or their shapes, also with a symbolic size
-    (`jax.export.symbolic_shape`). Every slot is written once: by an operation, as an input, or as a constant. Raises
-    NoNumpyVersion for a reshape that permutes.
+    The function is traced to a jaxpr, and every function that it calls is inlined. NumPy and ONNX versions are made
+    from this list, so that network, normalisation and distribution are written in JAX alone. Arguments may be arrays or
+    their shapes, also with a symbolic size (`jax.export.symbolic_shape`). Every slot is written once: by an operation,
+    as an input, or as a constant. Raises NoNumpyVersion for a `jax.lax.reshape` with `dimensions`, which also
+    transposes.
     """
 
     def __init__(self, function: Callable[..., PyTree], *arguments: PyTree):

@@ -38,9 +38,11 @@ class Rollouts:
         self._value, self._collected = jax.jit(renewed(value_of)), jax.jit(renewed(collected_from))
 
     def __call__(self, learner: LearnerState, actor: ActorState, key: Key) -> Gathered:
-        """Return one rollout, collected from `actor` on, or after a reset if the environments are in another state.
+        """Return one rollout, collected with the policy of `learner`, and the actor states before and after it.
 
-        Raises EnvError if an environment fails; then all are closed.
+        Collection begins at `actor`; if the environments are in another state, as after a resume, they are reset first,
+        and the state before the rollout is that after the reset. Raises EnvError if an environment fails; then all are
+        closed.
         """
         agent, num_steps = self._agent, self._state.num_steps
         reset_key, act_key = jax.random.split(key)

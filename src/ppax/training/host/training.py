@@ -58,7 +58,11 @@ class Begun(NamedTuple):
 
 
 class Gathering(NamedTuple):
-    """Rollout that has been collected and waits for its update."""
+    """Rollout that has been collected and waits for its update.
+
+    `actor` is the state before the rollout if environments had to be reset for it; None: they were not, and the state
+    that the update receives has it.
+    """
 
     rollout: HostRollout
     actor: ActorState | None  # before the rollout; None: `actor` of the state that the update receives
@@ -67,7 +71,9 @@ class Gathering(NamedTuple):
 
 
 class HostTraining:
-    """Compiled training on host environments, called like `ppax.train`.
+    """Compiled training on host environments, called like `ppax.train`; the result of `ppax.compile`.
+
+    Hyperparameters (leaves of agent and environment) may change from call to call; shapes and static fields may not.
 
     With `overlap` = 1 the next rollout is collected while an update runs, by the policy before that update: data are
     one update old from the second iteration on, and an iteration takes the longer of both times instead of their sum.

@@ -42,9 +42,9 @@ FLAT = tuple(field.name for field in dataclasses.fields(Transition) if field.nam
 class Groups:
     """Agent with one agent for each group of players: a PPO that the group shares, or an Independent with a PPO each.
 
-    A player is an agent of the environment. `sizes` is `env.sizes`. The learner is a dict of the groups' learners. A
-    stream is one player in one environment; the streams [B] are ordered by environment, then by group in the order of
-    `sizes`, then by player.
+    A player is an agent of the environment. `sizes`, equal to `env.sizes`, are the name and the number of players of
+    each group: (("red", 2), ("blue", 3)). The learner is a dict of the groups' learners. A stream is one player in one
+    environment; the streams [B] are ordered by environment, then by group in the order of `sizes`, then by player.
     """
 
     agents: dict[str, PPO | Independent]

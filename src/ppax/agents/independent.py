@@ -104,7 +104,11 @@ class Independent:
         return Update(update.learner, of_players(update.metrics, self.num_agents), extensions=streams)
 
     def rollouts(self, rollout: Rollout) -> Rollout:
-        """Return a rollout of all streams split by player (agent of an environment): arrays get a leading axis [A]."""
+        """Return a rollout split by player (agent of an environment): arrays get a leading axis of the A players.
+
+        Arrays [T, B, ...] become [A, T, E, ...], and arrays without a step axis, [B, ...], become [A, E, ...], for E
+        environments and B = E * A streams (one player in one environment).
+        """
 
         def by_player(x: Array) -> Array:
             return jnp.moveaxis(self._apart(x, 0), 1, 0)

@@ -61,7 +61,11 @@ def _sums(episodes: Episodes) -> list[Array]:
 
 
 class Returns(NamedTuple):
-    """Statistics of finished episodes' returns: number, sum, sum of squared deviations from the mean, and extremes."""
+    """Statistics of finished episodes' returns: number, sum, sum of squared deviations from the mean, min and max.
+
+    All fields are arrays of equal shape, such as [E, A] for E environments of A agents, [A] after `pooled(0)` over the
+    environments, and [] after `pooled(0)` over the agents, too.
+    """
 
     count: Array  # type: ignore[assignment]
     total: Array
@@ -80,7 +84,7 @@ class Returns(NamedTuple):
         return Returns(count.squeeze(axis), total.squeeze(axis), squares, self.lowest.min(axis), self.highest.max(axis))
 
     def of(self, places: tuple[int, ...]) -> Returns:
-        """Return the statistics of returns at the indices `places` along the last axis."""
+        """Return the statistics of returns of the agents with the indices `places` along the last axis."""
         return Returns(*(x[..., np.array(places)] for x in self))
 
 
@@ -113,9 +117,11 @@ def of_players(metrics: Mapping[str, Array], num_agents: int) -> Table:
 
 
 def of_groups(metrics: Mapping[str, Mapping[str, Array]]) -> Table:
-    """Return the metrics of all groups in one table, named "name/group", and "name/group_0" for an agent of a group.
+    """Return the metrics of all groups in one table, where the metric "name" of a group becomes "name/group".
 
-    A metric that all groups have with the same reduction (such as mean) is also reduced over groups, as "name".
+    `metrics` are metrics by name, of each group. If an Independent trains the group, they include metrics of single
+    agents, such as "name/agent_0", which becomes "name/group_0". A metric that all groups have with the same reduction
+    (such as mean) is also reduced over groups, as "name".
     """
     kinds = {group: dict(reductions_of(own)) for group, own in metrics.items()}
     every = [

@@ -125,8 +125,8 @@ def _width(torso: tuple[EntryReader, ...]) -> int:
 def products_of(agent: Any, num_streams: int) -> str:
     """Return the dtype of an agent's matrix products in training, such as "float32".
 
-    If the agent has several learners with different dtypes, the result has the dtypes of all in order, separated by
-    commas.
+    If an agent of several groups has learners with different dtypes, the result names the dtype of every learner, in
+    the order of `agent.learners` and separated by commas, such as "bfloat16, float32, float32".
     """
     found = [product_dtype(learner.compute_dtype) for learner, _ in in_training(agent).learners(num_streams)]
     return found[0] if len(set(found)) == 1 else ", ".join(found)
@@ -135,7 +135,8 @@ def products_of(agent: Any, num_streams: int) -> str:
 def recorded_dtype(run_config: Config) -> str:
     """Return the compute_dtype that `auto` stood for when a run began, from its run file's options.
 
-    It is "" if no agent of the run file has such a compute_dtype.
+    The run file records the chosen dtype in place of `auto`: "bfloat16_where_safe" or "float32". If its agents have
+    both, the result is the former; if they have neither, it is "".
     """
     tables = [run_config["agent"], *(group["agent"] for group in run_config.get("groups", {}).values())]
     given = {table.get("compute_dtype") for table in tables}

@@ -326,7 +326,8 @@ class Pool:
     def logits(self, wins: Array, age: Array) -> Array:
         """Return the logits [P] by which the P past selves of a pool are sampled, by the option `sampling`.
 
-        `wins` [P] are their win probabilities, and `age` [P] the number of snapshots taken since each.
+        `wins` [P] are the past selves' probabilities of winning against the current learners of the other groups; `age`
+        [P] is the number of snapshots taken since that of each past self.
         """
         if self.sampling == "recent":
             return -jnp.log1p(age.astype(jnp.float32))
@@ -432,8 +433,9 @@ def without_streams(rollout: Rollout, rows: slice) -> Rollout:
 def with_streams(before: Mapping[str, Rollout], learned: Update, rows: Mapping[str, slice]) -> dict[str, PyTree]:
     """Return the states that extensions keep for each stream (one agent in one environment) after an update, by group.
 
-    In the streams `rows`, which past selves play, the states stay as `before` the update; `learned` has the states of
-    all other streams.
+    Past selves play in the streams `rows` of a group, which take no part in the update: their states are those of the
+    group's rollout `before` the update. States of all other streams come from the result `learned` of the update.
+    Arrays are [E * A_g, ...] for E environments and A_g agents of the group.
     """
 
     def one(old: Array, new: Array, own: slice) -> Array:
@@ -504,7 +506,11 @@ def margin_weights(blocks: Sequence[Block], num_envs: int, num_agents: int) -> n
 
 
 class Games(NamedTuple):
-    """Games (episodes) of a rollout: number and scores of those that ended, and returns of those that go on."""
+    """Games (episodes) of a rollout in each of E environments: results of ended games, returns of games that go on.
+
+    A game's score is that of the past self which plays in it. Games that began before the present opponents were drawn
+    are not rated, and count neither as played nor as won.
+    """
 
     played: Array  # [E] number of games that ended
     won: Array  # [E] sum of their scores: 1 won, 0.5 drawn, 0 lost
@@ -515,12 +521,13 @@ class Games(NamedTuple):
 def play_games(
     reward: Array, first: Array, ended: Array, margin_weights: np.ndarray, returns: Array, counts: Array
 ) -> Games:
-    """Return the games (episodes) of a rollout: number and scores of those that ended, and those that go on.
+    """Return number and total score [E] of the rated games that ended in a rollout, and returns [E, A] of running ones.
 
-    `reward` is [T, E, A]; the sum of a game's rewards, weighted by `margin_weights`, decides. `first` [T, E] marks the
-    first step of a game, `ended` [T, E] the autoreset step after its last step. For the games that were running before
-    the rollout, `returns` [E, A] are the returns so far, and `counts` [E] says whether the game is rated at its end. A
-    game that a forced reset truncates is not rated; there is no autoreset step after it.
+    A game is an episode in one of E environments of A agents. `reward` is [T, E, A]; the sum of a game's rewards,
+    weighted by `margin_weights` [E, A], decides: above 0 the past self won. `first` [T, E] marks the first step of a
+    game, `ended` [T, E] the autoreset step after its last step. For the games that were running before the rollout,
+    `returns` [E, A] are the returns so far, and `counts` [E] says whether the game is rated at its end. A game that a
+    forced reset truncates is not rated; there is no autoreset step after it.
     """
 
     def step(state: tuple[Array, Array], inputs: tuple[Array, Array, Array]) -> Any:
@@ -540,7 +547,7 @@ def play_games(
 def game_score(margin: Any, rounding: Any) -> Array:
     """Return the score of games from the margin of the returns: 1 for won, 0.5 for drawn, 0 for lost.
 
-    A game is drawn if its margin is at most `rounding`.
+    A game is won if its margin is above `rounding`, lost if it is below -`rounding`, and drawn between these two.
     """
     return jnp.where(margin > rounding, 1.0, jnp.where(margin < -rounding, 0.0, 0.5))
 

@@ -52,7 +52,10 @@ def check_env(
 
 
 def _checks_of(env: Any, key: Key, env_params: Mapping[str, Any]) -> list[Check]:
-    """Return the results of all checks of `env`; EnvError where its constructor or first reset raises an exception."""
+    """Return the results of all checks of `env`: an environment, the name of one, or a function that makes one.
+
+    Raises EnvError if the environment's constructor or first reset raises an exception.
+    """
     if isinstance(env, str):
         env = make(env, FEW if env.partition("/")[0] in HOST_SUITES else ENVS, env_params=env_params)
     elif env_params:

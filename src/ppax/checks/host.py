@@ -167,9 +167,11 @@ class EnvTrace(NamedTuple):
 
 
 def subjects_of(env: HostEnv, count: int) -> tuple[tuple[Subject, ...], bool]:
-    """Return at least `count` environments to check, one of each different constructor, and whether the user made them.
+    """Return at least `count` environments to check, and whether they are the user's own, not to be closed afterwards.
 
-    If the user made them, they must not be closed after the checks.
+    New environments are made by the first max(`count`, 3) constructors of `env`, or by all if it has fewer, one by
+    each; further ones are made by the first constructor until there are `count`. If the user passed in an existing
+    environment, the result has only this one, whatever `count` is.
     """
     made = list(env.host.factories[: max(count, FEW)])
     if not env.host.unique:
@@ -613,10 +615,11 @@ def all_checks(env: HostEnv | gymnasium.Env, key: Key) -> list[Check]:
 
 
 def declared_checks(env: HostEnv) -> list[Check]:
-    """Return the results of the cheap checks that `fit` makes before training; EnvError where an environment raises.
+    """Return the results of the checks that `fit` makes before training: of declared spaces, one reset and one step.
 
     If the user has passed in existing environments, no check is made and the result is []: it would need a second
-    environment, which may be impossible, for example of a robot.
+    environment, which may be impossible, for example of a robot. Raises EnvError if an environment raises an exception
+    in its constructor, reset or step.
     """
     if env.host.running:
         return []

@@ -112,9 +112,10 @@ def check_memory(context: CheckContext) -> CheckResult:
     everywhere = np.ones(steps.first.shape, bool)
 
     def change(first: Array, begin: int) -> float:
-        """Return how much the outputs from step `begin` on depend on the carry before the rollout: the largest change.
+        """Return the largest difference of V and log-probabilities between two replays with different initial memory.
 
-        `first` [T, B] says where episodes begin.
+        One replay of the rollout starts from its carry, the other from that carry plus 1. Steps before `begin` are not
+        compared. In both, `first` [T, B] says where episodes begin, so where the memory should be reset.
         """
         one, other = (
             context.replay(context.learner, x, dataclasses.replace(steps, first=first)) for x in (junk, carry)

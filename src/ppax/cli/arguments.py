@@ -1,9 +1,11 @@
 """Rewriting of command-line arguments into the options of a run, before argparse reads them.
 
-Which options a run has depends on the parts (such as the loss or the memory) that its arguments name, so argparse alone
-cannot read them. In this order: flags get their full spelling with hyphens; lists and extensions are set; groups and
-parts are chosen; parameters of the environment, which have no declared type, are split off; and booleans get the form
-that argparse knows.
+Which options a run has depends on the groups of agents, the extensions and the parts (such as the loss or the memory)
+that its arguments name, so argparse alone cannot read them. The functions of this module are applied in this order:
+flags get their full spelling with hyphens (`dashed`); the lists of parts, the groups, the extensions and the parts that
+arguments name are written into the run's configuration (`choose_...`), which then determines the options; booleans get
+the form that argparse knows (`booleans`); and options without a declared type, such as the environment's parameters,
+are read and removed from the arguments (`split_free`).
 """
 
 from __future__ import annotations
@@ -133,11 +135,11 @@ def booleans(arguments: Iterable[Argument], known: dict[str, Option]) -> Iterato
 def split_free(
     arguments: Iterable[Argument], known: dict[str, Option], table: str = ""
 ) -> tuple[list[Argument], Config]:
-    """Return the arguments without the options whose type is not declared, and the values of those, by dotted path.
+    """Return the arguments without the options whose type is not declared, and these options' values by dotted path.
 
-    Such options are parameters of the environment, as `--env-params.gravity 12`, and entries of those tables among the
-    options `known` whose keys the user names, as `--agent.network.arguments.width 64`. With `table`, such as
-    "env_params", only options in that table are split off.
+    Options without a declared type are the environment's parameters, such as `--env-params.gravity 12`, and entries of
+    tables whose keys the user chooses, such as `--agent.network.arguments.width 64`; `known` are the declared options,
+    these tables among them. With `table`, such as "env_params", only options in that table are split off.
     """
     tables = free_tables(known.values())
     rest: list[Argument] = []
@@ -196,11 +198,11 @@ def dashed(flag: str) -> str:
 
 
 def renamed_option(path: str, old: str, new: str) -> str:
-    """Return an option's dotted path with `old` replaced by `new`, except in names that the user gave.
+    """Return an option's dotted path with `old` replaced by `new`, except in names that the user chose.
 
     The command line has hyphens where run files and Python have underscores, so `old` is "_" and `new` is "-", or the
-    reverse. Names that the user gave are those of groups and the keys of tables of parts, which stay as they are, and
-    those of extensions, which always get underscores.
+    reverse. Names of groups, and keys of tables of parts that the user chose, stay unchanged. Names of extensions have
+    underscores in the result, whatever `new` is.
     """
     by_name, by_key = fields_holding(CHAIN), fields_holding(TABLE)
     words, before = list[str](), ""

@@ -111,9 +111,11 @@ def _flags(options: argparse.Namespace) -> list[str]:
 
 
 def _changed(arguments: Sequence[str], run: Path, total_steps: int | None) -> str:
-    """Return the error text for options of a run that `ppax resume` was given: how to train with these options instead.
+    """Return the error text of `ppax resume` for arguments that are options of a run, which a resumed run keeps.
 
-    It is "" if the first argument is no option of the run. `run` is the directory of the run or sweep.
+    The text shows how to use other values instead: by the command of a new training or sweep with these options, or in
+    the run file. It is "" if the first of `arguments` is no option of a run. `run` is the directory of the run or
+    sweep; `total_steps`, the value of that option of `ppax resume`, is repeated in the command.
     """
     file = next((run / name for name in (RUN_FILE, SWEEP_FILE) if (run / name).is_file()), None)
     if file is None:

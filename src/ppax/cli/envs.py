@@ -71,8 +71,8 @@ def _shown(value: Any) -> str:
 def catalogue() -> dict[str, Any]:
     """Return all environments by their origin: "builtin", "registered" (by packages) and "installed" (by suite).
 
-    Two more entries are "broken", the suites that cannot be imported, with the error, and "extras", the suites that
-    need an extra of ppax.
+    The first two are lists of names, "installed" is a dict of lists. Two more entries are "broken", a dict of the
+    suites that cannot be imported, with the error texts, and "extras", the list of suites that need an extra of ppax.
     """
     listed: dict[str, list[str]] = {}
     broken: dict[str, str] = {}

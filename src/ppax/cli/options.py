@@ -146,8 +146,9 @@ def parse_run(
 
     The command's target is an environment, a preset or a run file. `add` adds the options that only this command has,
     `find` returns the configuration of the target. Settings that are not given come from a preset, or from the defaults
-    for the kind of environment; the attribute `begun` of the options tells the user which, or is "". Raises ConfigError
-    for unknown options and invalid values.
+    for the kind of environment. The parsed options have an additional attribute `begun`, a line to print: it names the
+    kind and its main settings, or warns that a preset is tuned for another number of steps; else it is "". Raises
+    ConfigError for unknown options and invalid values.
     """
     topic, arguments = split_help([one._replace(flag=dashed(one.flag)) for one in split_arguments(texts)])
     target = target_of(arguments)

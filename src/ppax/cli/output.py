@@ -109,9 +109,10 @@ def shown_evaluation(episodes: int, console: bool = True) -> Iterator[None]:
 
 
 def _scores_in_training(run: TrainedRun) -> Iterator[str]:
-    """Yield lines of text with the last evaluation and the best value during training, if there are any.
+    """Yield lines of text with the mean return of the last evaluation during training and the value of the best metric.
 
-    The lines say "in training", because the final evaluation has other episodes and another score.
+    The latter is the best value of the metric by which the run chose its best policy. A line is missing if the run has
+    no such result. The lines say "in training", because the final evaluation has other episodes and another score.
     """
     if run.evaluations:
         last = run.evaluations[max(run.evaluations)]
@@ -138,7 +139,10 @@ def evaluation_text(evaluation: Evaluation, deterministic: bool) -> str:
 
 
 def _means(evaluation: Evaluation, count: int, deterministic: bool) -> str:
-    """Return the text with the means over the `count` episodes that have ended."""
+    """Return a text with the returns, mean length and ends of the `count` episodes of an evaluation.
+
+    Episodes of agents that did not appear are left out. `deterministic` says that actions were modes, not samples.
+    """
     actions = "modes of the actions" if deterministic else "sampled actions"
     return (
         f"evaluation over {count} episodes, {actions}: mean return {evaluation.mean_return:.2f} "
@@ -151,7 +155,8 @@ def _means(evaluation: Evaluation, count: int, deterministic: bool) -> str:
 class RunDirs:
     """Iterator over candidate paths for a run directory, of which the run takes the first that is free.
 
-    `latest` is the last path that was tried, at first `given`.
+    `latest` is the path that the iterator returned last; before its first, it is the path `given` by the user, made
+    absolute. After an interruption it tells the user which run to resume.
     """
 
     def __init__(self, paths: Iterable[Path], given: Path | None):

@@ -157,8 +157,9 @@ def split_search(arguments: Iterable[Argument]) -> tuple[list[Argument], list[Ar
 def parse_search(arguments: list[Argument], base: Config) -> Config:
     """Return the table `[search]`, the options of a hyperparameter search: `base`, overridden by the arguments.
 
-    `base` is the table in the run file. If the arguments choose another search than `base`, its other options have
-    their defaults. Raises ConfigError for unknown options.
+    `base` is the table in the run file. If the arguments choose another search than that in `base`, no option of `base`
+    is used: options that the arguments do not give have the defaults of the chosen search. Raises ConfigError for
+    unknown options.
     """
     if not arguments:
         return base

@@ -187,7 +187,11 @@ AGENT = Choices("agent", {"ppo": PPO})  # the agent itself; by import path a sub
 
 
 class PartField(NamedTuple):
-    """Field of a dataclass that holds parts (swappable frozen dataclasses): in which form, and of which classes."""
+    """How a field of a dataclass holds parts (swappable frozen dataclasses), and the classes that may be chosen for it.
+
+    `holds` is "slot" (one part), "slot_list" (a list), "slot_table" (parts by key) or "slot_chain" (parts by name, in
+    their order).
+    """
 
     holds: str  # one of HOLDERS
     choices: Choices

@@ -3,7 +3,8 @@
 They are the same wherever an environment is named: on the command line, in a run file and in Python. The kind is read
 from the environment, never from its name: compiled or on the host, discrete or continuous actions, vectors or images.
 The table below has one column per kind and one reason per row; docs/settings.md is generated from it. A setting that
-the user gives has priority, and the number of minibatches follows the sizes that the user gives.
+the user gives has priority. The default number of minibatches is computed from num_envs, num_steps and seq_len, so that
+a minibatch has about as many rows as the table says.
 """
 
 from __future__ import annotations
@@ -198,9 +199,10 @@ class Recorded(NamedTuple):
 def recorded_defaults(recorded: Config, plain: Config) -> Recorded:
     """Return the default settings that a recorded run started from: of its preset, or of the kind of its environment.
 
-    `recorded` has every option of the run, `plain` the default of every option's field, by dotted path; runs made from
-    objects in Python start from these. Without a preset, the kind is guessed without making the environment: it is the
-    one from whose defaults the fewest of the run's options differ. One agent per environment is assumed.
+    `recorded` has every option of the run, `plain` the default of every option's field, both by dotted path. Without a
+    preset, the environment is not made to find out its kind: the result is the candidate from which the fewest of the
+    run's options differ, among the defaults of every kind and `plain`, from which runs of objects in Python
+    (`ppax.PPO`, `ppax.fit`) start. One agent per environment is assumed.
     """
     name = recorded.get(PRESET)
     if isinstance(name, str) and name in presets():
@@ -241,7 +243,7 @@ def num_envs_for(given: Config, env: Env) -> int:
 
 
 def _other_length(given: Config) -> str:
-    """Return a warning if the run has another number of steps than its preset was tuned for; else ""."""
+    """Return a warning if the run's `total_steps` are not those that its preset was tuned for; else an empty text."""
     tuned = preset(given[PRESET])["total_steps"]
     if given["total_steps"] == tuned:
         return ""
@@ -322,7 +324,10 @@ def _sequence_length(config: Config, group: str) -> int:
 
 
 def _line(kind: Kind, config: Config) -> str:
-    """Return a line for the user that names the kind of environment, and the run's sizes and normalisation."""
+    """Return a line for the user: the kind of environment, and the main settings that a run gets by its defaults.
+
+    These are num_envs, num_steps, num_epochs, and whether observations and rewards are normalised.
+    """
     normalised = [name for name in ("obs", "reward") if config.get(f"agent.normalize_{name}")]
     without = " but images" if kind.beside and config.get(SKIP) == list(kind.beside) else ""
     words = {"obs": f"observations{without}", "reward": "rewards"}

@@ -248,8 +248,9 @@ def _wherever(name: str, path: Path) -> str:
 def handed_over(folder: Path) -> Path | None:
     """Return an untrusted directory that is or contains `folder`; None if there is none.
 
-    Untrusted are run and sweep directories, and directories that the command line names: libraries that look for files
-    in the current directory must not find any there.
+    Untrusted are run and sweep directories, and directories that the command line names: a stranger may have prepared
+    their files. Callers pass the current directory before they use a library that reads settings or data from files in
+    it.
     """
     real = Path(os.path.realpath(folder))
     for one in (real, *real.parents):

@@ -257,7 +257,10 @@ def check_numbers(part: Any, path: str = "agent") -> None:
 
 
 def _numbers_in(value: Any) -> Iterator[Any]:
-    """Yield each number or choice in a value, an array, or nested lists and tuples, except None and tracers."""
+    """Yield `value`, or each element of an array or of nested lists and tuples; None and tracers are left out.
+
+    The elements are numbers, bools or texts, which are then compared with the limits of an option one by one.
+    """
     value = value.tolist() if hasattr(value, "tolist") and not isinstance(value, jax.core.Tracer) else value
     if isinstance(value, list | tuple):
         for inner in value:
@@ -275,11 +278,15 @@ def free_tables(known: Iterable[Option]) -> tuple[str, ...]:
 
 
 def nearest(path: str, known: Collection[str]) -> str:
-    """Return the known option nearest to an unknown `path`: by meaning, else by last component, else by spelling.
+    """Return the known option that a user probably meant by the unknown option `path`, a dotted path.
 
-    The meaning is that of a name in another library. If the table of `path` has options, a known option with the same
-    last component counts only if its first component is the same, too, or if it has no other component than the last;
-    if no option counts, the nearest option of the table is returned.
+    Candidates are the options that have the meaning of the last component of `path` in another library. If there are
+    none, the candidates are the options with the same last component; if there are none of these either, all options.
+    The candidate whose spelling is most similar to `path` is returned.
+
+    If the table that contains `path` ("agent.loss" of "agent.loss.clip") has known options, options with the same last
+    component are candidates only if they are outside of all tables or in the same outermost table ("agent"); if none
+    is, the candidates are the options of the table.
     """
     table, _, own = path.rpartition(".")
     row = unknown_names.meaning(own)
@@ -325,10 +332,10 @@ def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def laid_over(values: Config, own: Config) -> Config:
-    """Return the values of two configurations by dotted path, where those in `own` replace those in `values`.
+    """Return the configuration `values` overridden by `own`; arguments and result are flat dicts by dotted path.
 
-    Where one side has an empty table or list at a path and the other has entries below it, the entries stay; but an
-    empty list in `own` removes entries of `values`.
+    An empty table or list of `values` is left out if `own` has entries inside it. An empty table of `own` is left out
+    if `values` has entries inside it, which stay; an empty list of `own` removes these entries.
     """
 
     def inside(path: str, others: Config) -> bool:

@@ -85,13 +85,13 @@ def static(doc: str = "", *, default: Any = dataclasses.MISSING, **limits: Any) 
     """Return the declaration of a static field, a size or a choice. A new value compiles a new program.
 
     `limits` are `low`, `high` (inclusive) and `choices`, which `options.py` checks. Further entries: `none` is another
-    spelling of None in run files; with `paths` an import path may replace a choice; `words` is a dict of words that may
-    be written for a number, such as {"all": 0}; `interval` is for a number of iterations, for which "50k steps" may
-    stand; `bounds` is for [low, high], for which one number x may stand as [-x, x]; with `switch` a bool may stand for
-    the number; `outside`, PATH or ADDRESS, says that the text names a file or a server, which a run file chooses only
-    with the user's trust; `code` says that the field holds a class, a function or an object, which run files name by
-    its import path; `convert` is a function that the constructor calls with the given value. A field of type `Table` is
-    a table of run files whose keys the user chooses.
+    spelling of None in run files; with `paths=True` an import path may replace a choice; `words` is a dict of words
+    that may be written for a number, such as {"all": 0}; with `interval=True` the field is a number of iterations, for
+    which a text such as "50k steps" may stand; with `bounds=True` it is a pair [low, high], for which a number x may
+    stand as [-x, x]; with `switch=True` it is a number or a bool; `outside`, PATH or ADDRESS, says that the text names
+    a file or a server, which a run file chooses only with the user's trust; `code=True` says that the field holds a
+    class, a function or an object, which run files name by its import path; `convert` is a function that the
+    constructor calls with the given value. A field of type `Table` is a table of run files whose keys the user chooses.
     """
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc, **limits})
 

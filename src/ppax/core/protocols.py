@@ -311,7 +311,7 @@ class Loss(Protocol):
 
 
 class PolicyTerms(NamedTuple):
-    """Terms of a policy loss for each of N rows (steps of a minibatch), all [N]."""
+    """Policy loss of each of N rows (steps of a minibatch), with log-ratio and diagnostics; all arrays are [N]."""
 
     loss: Array  # minimised; its mean is the metric `policy_loss`
     log_ratio: Array  # log of the probability ratio, current policy over the policy that acted
@@ -348,8 +348,9 @@ class GradientRule(Protocol):
     def __call__(
         self, gradient: LossGradient, gradient_at: Callable[[Params], LossGradient], params: Params
     ) -> LossGradient:
-        """Return the gradient [P] for the optimiser, before clipping, with the rule's own metrics.
+        """Return the gradient for the optimiser, before clipping, and the rule's own metrics.
 
+        The gradient is a vector [P] of all P parameters, in the order of `jax.flatten_util.ravel_pytree(params)`.
         `gradient` is that of the minibatch's loss at `params`; its metrics are logged by the caller. `gradient_at`
         returns the gradient at other parameters, which costs a forward and a backward pass over the whole minibatch,
         also with several devices and with gradient accumulation.
@@ -425,10 +426,11 @@ class Backend(Protocol):
 
     @property
     def factories(self) -> tuple[Callable[..., Any], ...] | None:
-        """Functions that make the host environments; None for environments in JAX.
+        """Functions that each make one of the host environments, every function once; None for environments in JAX.
 
-        From these functions a run sees whether a run file can name the environment. An environment in JAX is a pytree:
-        it is compared with the one that the run file describes.
+        They show whether a run file can name the host environments, as it can those of a library such as Gymnasium,
+        without making the environments again, which could start processes. An environment in JAX is a pytree, which is
+        compared with the environment made from the run file instead.
         """
 
     @property
@@ -440,9 +442,10 @@ class Backend(Protocol):
         """
 
     def compile(self, agent: Agent, state: TrainState, stop: threading.Event | None = None) -> Training:
-        """Return a function that is called as `ppax.train` is, compiled ahead of time for the shapes of its arguments.
+        """Return a function that trains `agent`, compiled ahead of time for arrays of the shapes in `state`.
 
-        A loop on the host ends after the current iteration once `stop` is set.
+        It is called like `ppax.train`. With host environments a call returns after the current iteration once `stop` is
+        set; with environments in JAX `stop` is ignored.
         """
 
     def metric_names(self, agent: Agent, state: TrainState) -> tuple[str, ...]:
@@ -485,17 +488,25 @@ class Backend(Protocol):
         """
 
     def copies(self, num_envs: int) -> contextlib.AbstractContextManager[Any]:
-        """Return a context whose value is `num_envs` environments of the same kind as this backend's.
+        """Return a context whose value is a vectorised environment of `num_envs` copies of this backend's environment.
 
-        The environments are closed when the context ends.
+        It is closed when the context ends. Host environments that the user passed in cannot be copied: the value is
+        these environments.
         """
 
     def clock(self, program: Any) -> Any:
-        """Return a timer of the stages of a compiled training, a `host.timing.Clock`; None if they cannot be timed."""
+        """Return a timer of the stages of an iteration, such as stepping and update; None for environments in JAX.
+
+        `program` is the function that `compile` returned. The timer, a `host.timing.Clock`, measures its calls from now
+        on. In JAX an iteration is one compiled program, whose stages cannot be timed.
+        """
 
 
 class Training(Protocol):
-    """Protocol of a compiled training, which is called like `ppax.train`."""
+    """Protocol of the result of `Backend.compile`: a compiled function with the arguments and results of `ppax.train`.
+
+    It is compiled for the shapes and static fields of one agent, environment and state.
+    """
 
     overlap: int  # 1: host rollouts are collected during the update from the previous rollout
     chunk_seconds: float  # an interruptible call returns after the iteration in which this time is exceeded
@@ -511,7 +522,9 @@ class Training(Protocol):
     ) -> Any:
         """Return what `ppax.train` returns, after `num_iterations` iterations from `state`.
 
-        `total_iterations` is the length of the whole training, over which schedules run.
+        `agent` and `env` may differ in numbers, such as the learning rate, from those that the function was compiled
+        for, not in shapes or static fields. `total_iterations` is the length of the whole training, over which
+        schedules run; None: it ends with these iterations.
         """
 
 
@@ -703,7 +716,11 @@ class Stop(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Decision of a search that a member (a run of the sweep) takes over another's learner and new swept values."""
+    """Decision of a search that a member (a run of the sweep) goes on with another's learner and new swept values.
+
+    The learner is that of the member `source`. The search chose `values` for `member`, usually by changing those of
+    `source`.
+    """
 
     member: int
     source: int

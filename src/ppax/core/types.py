@@ -51,7 +51,7 @@ class Transition:
 
 
 class Played(NamedTuple):
-    """Record of every step, in the order of play, of an environment whose agents act in turns.
+    """Record [T, B] of every step, in the order of play, of an environment whose agents act in turns.
 
     Returns of episodes and ratings of self-play are computed from this record. The rollout, from which an update
     learns, has only the steps in which a player (an agent inside the environment) acts, each with all rewards until
@@ -119,7 +119,11 @@ class Decision(NamedTuple):
 
 
 class ForwardPass(NamedTuple):
-    """Result of a network's forward pass over M sequences of L steps: distribution, value outputs, V and next carry."""
+    """Result of a network's forward pass: action distributions, value outputs, V, and the memory's next carry.
+
+    In an update, the inputs are M sequences of L steps, and the results of all steps are N = M * L rows, sequence by
+    sequence. In acting, the inputs are one step of each of B streams: M = N = B.
+    """
 
     carry: PyTree  # [M, ...] after each sequence
     distribution: Any  # [N] rows: M * L steps
@@ -153,7 +157,10 @@ class Requirements(NamedTuple):
 
 
 class Episodes(NamedTuple):
-    """Sums over the episodes that each of B streams (one agent in one environment) finished during a rollout."""
+    """Number, and sums of returns, lengths and metrics, of the episodes that each of B streams finished in a rollout.
+
+    A stream is one agent in one environment.
+    """
 
     count: Array  # type: ignore[assignment]  # [B] number of finished episodes
     return_sum: Array  # [B] sum of their undiscounted returns
@@ -212,8 +219,8 @@ class Collected(NamedTuple):
 class Gathered(NamedTuple):
     """Rollout, with the actor state before it (`start`) and, in `collected`, the actor state after it.
 
-    `start` differs from the actor state that was asked for where host environments were in another state and had to be
-    reset.
+    `start` is the actor state that the caller passed to the function of `Backend.rollouts`. It differs only if host
+    environments were not in that state, as after a resume, and had to be reset.
     """
 
     start: ActorState
@@ -338,7 +345,7 @@ class LossOutput(NamedTuple):
 
 
 def printable(text: str, kept: str = "") -> str:
-    """Return `text` with its control characters replaced, which could change how a terminal shows it.
+    """Return `text` with each control character, which could change how a terminal shows it, replaced by U+FFFD.
 
     Characters in `kept` are not replaced.
     """

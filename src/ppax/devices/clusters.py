@@ -63,9 +63,10 @@ def _has_token() -> bool:
 
 
 def _begin(ray: Any, address: str) -> None:
-    """Connect to the Ray cluster at `address`, or begin one; signal handlers stay as they are.
+    """Connect to the Ray cluster at `address`, "HOST:PORT"; signal handlers stay as they are.
 
-    Raises ConfigError where no cluster answers.
+    If `address` is AUTO, it is the cluster at $RAY_ADDRESS, else one that runs on this machine, else a new one, which
+    is begun here. Raises ConfigError if no cluster answers at an address, or if it does not accept this process.
     """
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM) if main else None

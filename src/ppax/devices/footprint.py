@@ -68,10 +68,11 @@ def footprint(state: TrainState, devices: int = 1) -> Footprint:
 
 
 def require_room(needed: Footprint, num_envs: int, rows: int) -> None:
-    """Raise NotEnoughMemory if a run cannot fit into available memory, ConfigError for too many rows per rollout.
+    """Raise NotEnoughMemory if a run cannot fit into available memory, ConfigError if a rollout has too many steps.
 
-    `needed` is the lower bound on the run's memory; `rows` is the number of steps in a rollout, of all streams together
-    (a stream is one agent in one environment).
+    The limit is 2**31 - 1 steps. `needed` is the lower bound on the run's memory; `rows` is the number of steps in a
+    rollout, of all streams together (a stream is one agent in one environment). From `num_envs` the error computes a
+    number of environments that may fit.
     """
     room = available_bytes()
     if room is not None and needed.total > room:

@@ -135,10 +135,10 @@ class Program:
     def rows(self, seq_len: int, compute_dtype: str, obs: PyTree = (), network: Any = None) -> int:
         """Return the number of rows (steps) of a minibatch whose gradient is computed at once.
 
-        Gradients of these chunks of rows are added (gradient accumulation). The option `chunk_rows` sets the number;
-        by default it is what fits the cache of a CPU, and some millions on an accelerator, fewer if the observations
-        `obs` [M, L, ...] of M sequences of L = `seq_len` steps, of which only the shapes are read, have large images.
-        If `seq_len` > 1 the default also depends on `compute_dtype`, and on whether the memory of `network` computes
+        Gradients of these chunks of rows are added (gradient accumulation). The option `chunk_rows` sets the number. By
+        default it is, on a CPU, what fits the cache, and 4 million on an accelerator; with large images it is less.
+        `obs` are the observations [M, L, ...] of M sequences of L = `seq_len` steps; only their shapes are read. If
+        `seq_len` > 1 the default also depends on `compute_dtype`, and on whether the memory of `network` computes
         matrix products for all steps at once (its attribute `steps_at_once`; if missing, False).
         """
         if self.chunk_rows is not None:

@@ -19,7 +19,11 @@ CPU_INFO = Path("/proc/cpuinfo")  # Linux
 
 
 class ChunkRule(NamedTuple):
-    """Sizes of a chunk in gradient accumulation, the part of a minibatch whose gradient is computed at once."""
+    """Default numbers of rows in a chunk, the part of a minibatch whose gradient is computed at once, in several cases.
+
+    The gradients of the chunks are added (gradient accumulation). `devices.layout.Program.rows` chooses the case: one
+    or several devices, large images, a memory.
+    """
 
     rows_alone: int  # rows per chunk of a program on one device
     rows_split: int  # rows per chunk and device of a program on several

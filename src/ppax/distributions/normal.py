@@ -114,7 +114,8 @@ class SquashedNormal(DiagonalNormal):
     def entropy(self) -> Array:
         """Return the differential entropy [...] of the action squashed by tanh, summed over dimensions.
 
-        It is computed by the integral of `mean_log_cosh`.
+        It is the entropy of u plus the expected logarithm of the derivative of the squashing, in which `mean_log_cosh`
+        gives E log cosh u by numerical integration.
         """
         return (self.normal_entropies() - 2.0 * mean_log_cosh(self.mean, self.log_std)).sum(axis=-1) + self._log_scale
 
@@ -156,7 +157,8 @@ class BallNormal(DiagonalNormal):
     def entropy(self) -> Array:
         """Return the differential entropy [...] of the action squashed into a ball.
 
-        It is computed by the integrals of `radial_means`.
+        It is the entropy of u plus the expectation of `log_det_radial(u)`, which `radial_means` gives by numerical
+        integration, plus d log(radius).
         """
         dims, means = len(self.low), radial_means(self.mean, self.log_std)
         log_det = (dims - 1) * means.log_sinhc - (dims + 1) * means.log_cosh
@@ -196,7 +198,11 @@ class RadialMeans(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """Quadrature rule for the expectations of log cosh r and log(sinh r / r): K nodes s, and two sets of weights."""
+    """Quadrature rule with K nodes for the expectations of log cosh |u| and log(sinh |u| / |u|) under a normal u.
+
+    Both expectations are integrals over s > 0. They are computed as weighted sums of 1 - E e^(-s |u|^2) over the nodes
+    `s` [K], with the weights `cosh` [K] for the first and `sinhc` [K] for the second.
+    """
 
     s: np.ndarray
     cosh: np.ndarray

@@ -180,10 +180,11 @@ def adapt_ranges(env: Any, ranges: Ranges | tuple[()], episodes: Episodes) -> tu
 
 
 def with_ends(env: VectorEnv, schedule: AdaptiveRanges) -> VectorEnv:
-    """Return `env` with the schedule, and with its parameters drawn from the ranges that `schedule` adapts.
+    """Return `env` with the adaptive ranges `schedule`: a reset draws the parameters that it names from their ranges.
 
-    Raises ConfigError if `env` lacks one of the schedule's parameters, or if the schedule's options or limits are
-    invalid.
+    For this the environment gets the wrapper BoundarySampling, which sets a parameter to an end of its range in a share
+    of the episodes; by their results the ranges are adapted. Raises ConfigError if `env` lacks one of the schedule's
+    parameters, or if the schedule's options or limits are invalid.
     """
     inner = without_ends(env).env
     names = _names(inner, schedule)

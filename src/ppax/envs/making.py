@@ -366,7 +366,10 @@ def _native(
 
 
 def _reached(env: VectorEnv) -> dict[str, dict[str, Any]]:
-    """Return the range of values that each parameter changed by the schedule takes over training, by name."""
+    """Return the range of values that each parameter changed by the schedule takes over training.
+
+    The result is {name: {"low": least value, "high": largest value}}.
+    """
     both = [values_at(env, progress) for progress in (0, 1)]
     ends = {name: [end for values in both if name in values for end in _both_ends(values[name])] for name in both[1]}
     return {name: {"low": min(values), "high": max(values)} for name, values in ends.items()}

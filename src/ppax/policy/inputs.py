@@ -68,11 +68,10 @@ class Inputs:
         return self._of_groups(obs) if self._spec.sizes else self._readers[""](obs)
 
     def stored(self, obs: Any) -> Any:
-        """Return observations, given as arrays [B, ...] of NumPy or JAX, in the dtypes of training.
+        """Return observations, given as arrays [B, ...] of NumPy or JAX, in the dtypes that training uses.
 
-        Raises ConfigError for missing entries, and, in NumPy arrays, for integers that do not fit the dtype of training
-        (such as 2^32 in int32) and for categories that do not exist. Values of JAX arrays, which may be traced, are not
-        checked.
+        Raises ConfigError for missing entries, and, in NumPy arrays, for integers that do not fit this dtype (such as
+        2^32 in int32) and for categories that do not exist. Values of JAX arrays, which may be traced, are not checked.
         """
         obs = self._reduced(obs)
         for path in self._stored:
@@ -333,7 +332,7 @@ class Reader:
         return Read(streams, rows[0], units is not None)
 
     def _array(self, x: np.ndarray, leaf: Leaf) -> np.ndarray:
-        """Return an array of observations with one axis of streams, in the dtype of training.
+        """Return an array of observations with one axis of streams, in the dtype that training uses, `leaf.dtype`.
 
         A stream is one agent in one environment. Raises ConfigError for numbers that are not finite, are no category of
         the space, or cannot be stored.

@@ -115,7 +115,7 @@ class Compiled:
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
-        """Return a context whose value is `num_envs` environments of the same kind as this backend's.
+        """Return a context whose value is a vectorised environment of `num_envs` copies of this backend's environment.
 
         The context closes nothing at its end, as environments in JAX hold no resources.
         """
@@ -204,7 +204,7 @@ class OnHost:
 
     @contextlib.contextmanager
     def copies(self, num_envs: int) -> Iterator[Env]:
-        """Return a context whose value is `num_envs` new environments of the same kind as this backend's.
+        """Return a context whose value is a HostEnv of `num_envs` new environments like those of this backend.
 
         They are closed with the context. Environments that the user passed in cannot be copied: the value is these
         environments, which are closed, too.

@@ -39,7 +39,8 @@ class AlgoTrading:
 
     Actions: hold, buy (only without the asset), sell (only with it). Observation: a dict of `invested` and the
     logarithms of price / last price (`change`) and price / purchase price (`gain`). The reward of selling is log(price
-    / purchase price); that of holding the asset is the last `change`.
+    / purchase price); that of the action hold with the asset is the `change` in the observation before this action; all
+    other rewards are 0.
     """
 
     max_drift: Scalar = number("the price's drift is uniform in +- this", default=0.05, low=0.0, high=0.5)

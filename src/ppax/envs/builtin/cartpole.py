@@ -55,9 +55,10 @@ class CartPole:
 
     @property
     def observation_space(self) -> spaces.Box:
-        """Space of observations: Box [4]; position and angle may be twice as large as where an episode terminates.
+        """Space of observations: Box [4], whose bounds of position and angle are twice the values that end an episode.
 
-        So it contains the final observation, which is outside of these limits.
+        So it contains the final observation, in which one of these values is exceeded. The two velocities have no
+        bounds.
         """
         high = np.array([2 * self.max_x, np.inf, 2 * self.max_theta, np.inf], np.float32)
         return spaces.Box(-high, high, dtype=np.float32)

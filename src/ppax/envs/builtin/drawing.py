@@ -71,7 +71,11 @@ class Canvas:
 
 
 def squares(numbers: Any, width: int = 300) -> np.ndarray:
-    """Return a picture [H, W, 3] of numbers as squares: blue for negative, amber for positive, grey for 0."""
+    """Return a picture [H, W, 3] of numbers as squares side by side: blue if negative, amber if positive, grey for 0.
+
+    The colour is the stronger the larger the absolute value. `numbers` may have any shape, and are drawn in the order
+    of memory; `width` is W.
+    """
     values = np.ravel(np.asarray(numbers, float))
     canvas = Canvas((0.0, 0.0), (max(len(values), 4), 1.0), width)
     for index, value in enumerate(values):

@@ -108,9 +108,9 @@ def element_of(space: spaces.Space, leaves: Iterator[Any]) -> Any:
 def group_rows(sizes: Sequence[tuple[str, int]], rows: slice) -> dict[str, slice]:
     """Return, by group of agents, the slice of the group's arrays in which the streams `rows` lie.
 
-    A stream is one agent in one environment, and streams are ordered by environment, then by group. `rows` is a slice
-    of all streams, with all streams of the environments in it. The arrays of a group have only the streams of the
-    group's agents. `sizes` are the name and the number of agents of each group.
+    A stream is one agent in one environment. The streams of all groups are ordered by environment, then by group.
+    `rows` is a slice of these streams, and consists of whole environments: all streams of each of them. The arrays of a
+    group have only the streams of the group's agents. `sizes` are the name and the number of agents of each group.
     """
     agents = sum(size for _, size in sizes)
     return {name: slice(rows.start // agents * size, rows.stop // agents * size) for name, size in sizes}
@@ -231,7 +231,11 @@ class Arrays(NamedTuple):
 
 
 class HostSpec(NamedTuple):
-    """Spaces, agents and array sizes that all environments of a HostEnv have in common, read from one environment."""
+    """Spaces, agents, sizes of masks, logged metrics and settings that all environments of a HostEnv have in common.
+
+    Spaces, agents and sizes are read from one environment. The shapes of arrays, and so the compiled programs, depend
+    on them.
+    """
 
     observation_space: spaces.Space  # of one stream
     action_space: spaces.Space
@@ -249,7 +253,11 @@ class HostSpec(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Sizes of a set of host environments, from which the shapes of their `Arrays` follow."""
+    """Layout of the `Arrays` of a set of host environments: what determines the shapes of these arrays.
+
+    It is the number of environments, the number of worker processes, and `spec`, with spaces and agents of an
+    environment.
+    """
 
     num_envs: int
     workers: int
@@ -259,9 +267,9 @@ class Layout(NamedTuple):
     def places(self, space: spaces.Space, rows: slice) -> list[slice]:
         """Return a slice for each array of the elements of `space`: where the streams `rows` lie in this array.
 
-        A stream is one agent in one environment, and `rows` is a slice of all streams. Without groups of agents, each
-        slice is `rows`. With groups, an array has only the streams of one group, so that the slices differ
-        (`group_rows`).
+        A stream is one agent in one environment. `rows` is a slice of the streams of all agents, and with groups of
+        agents consists of whole environments. Without groups, each slice is `rows`. With groups, an array has only the
+        streams of one group, so that the slices differ (`group_rows`).
         """
         own = group_rows(self.spec.sizes, rows) if self.spec.sizes else {}
         return [own[leaf.path[0]] if own else rows for leaf in leaves_of(space)]  # type: ignore[index]

@@ -283,11 +283,12 @@ class EnvBatch:
             arrays.episode_stats.reward[place], arrays.episode_stats.over[place] = info["episode_stats"]
 
     def _own_places(self, place: Any) -> tuple[list[Any], Any]:
-        """Return where one environment's data lie in each array of observations, as a list, and where in the masks.
+        """Return where one environment's data lie, in each array of observations (a list) and in the arrays of masks.
 
-        `place` is where the environment's data lie in arrays of all streams: an index, or with several agents a slice.
-        Without groups of agents, the results are `place`, too. With groups, arrays of observations and masks have only
-        the streams of one group, so that the slices differ; those for masks are a dict by group.
+        `place` is the environment's index in arrays of all streams, or with several agents the slice of its streams.
+        Without groups of agents, all entries of the list and the second result are equal to `place`. With groups, an
+        array of observations or masks has only the streams of one group: the list has different slices, and the second
+        result is a dict of slices by group.
         """
         if self.spec.sizes:
             return self.layout.places(self.spec.observation_space, place), group_rows(self.spec.sizes, place)
@@ -344,7 +345,11 @@ def _stacked(form: Any, masks: Sequence[Any]) -> np.ndarray:
 
 
 def _elements(space: spaces.Space, arrays: list[np.ndarray]) -> Iterator[Any]:
-    """Yield the actions in the rows of `arrays` [rows, ...], each with the types of `space.sample()`."""
+    """Yield one action of `space` for each stream, with the types of `space.sample()`.
+
+    `arrays` are the actions of n streams, one array [n, ...] for each array in an element of `space`, in the order of
+    `leaves_of(space)`: a Dict or Tuple space has several.
+    """
     if isinstance(space, spaces.Discrete | spaces.Box):
         return iter(arrays[0].copy())  # a copy: an environment may keep its action
     rows = zip(*(array.copy() for array in arrays), strict=True)

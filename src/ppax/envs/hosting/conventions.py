@@ -205,7 +205,8 @@ def _with_mask(mask: Callable[[Any], Any] | None, obs: Any, info: dict[str, Any]
 def has_mask_entry(seen: Any, space: spaces.Space) -> bool:
     """Return whether the observation space `seen` is a Dict with an entry "action_mask" for actions of `space`.
 
-    The entry must have the form of a mask of `space`.
+    The entry must have the shape of such a mask: a flag for each choice of a Discrete action, and for several
+    components one of the shapes that `MaskForm` reads.
     """
     if not isinstance(seen, spaces.Dict) or ENTRY not in seen.spaces:
         return False
@@ -232,18 +233,22 @@ def _without_arguments(method: Any) -> bool:
 
 
 def _each_has(vector: VectorEnv, name: str) -> bool:
-    """Return whether every environment of a vector has the attribute `name`; False where that cannot be asked."""
+    """Return whether every environment of a SyncVectorEnv or AsyncVectorEnv has the attribute `name`; else False.
+
+    It is also False for any other class of vector, whose environments cannot be asked.
+    """
     # a worker of AsyncVectorEnv ends at a call of an attribute that its environment lacks
     known = isinstance(vector.unwrapped, SyncVectorEnv | AsyncVectorEnv)
     return known and all(vector.unwrapped.call("has_wrapper_attr", name))
 
 
 def unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
-    """Yield a warning for action masks that ppax does not read, and for each wrapper that normalises values.
+    """Yield a warning for action masks under a name that ppax does not read, and for wrappers that normalise values.
 
-    Wrappers that normalise observations or rewards keep their own statistics, which ppax does not save with the policy;
-    it has options instead. Each warning is one sentence. `env` is an environment of Gymnasium or a vector, and `info`
-    that of its first reset.
+    Masks are missed if they are in other methods, attributes or entries of info and observations than ppax reads, such
+    as `valid_actions`. Wrappers that normalise observations or rewards keep their own statistics, which ppax does not
+    save with the policy; it has options instead. Each warning is one sentence. `env` is an environment of Gymnasium or
+    a vector, and `info` that of its first reset.
     """
     vector = isinstance(env, VectorEnv)
     inside = env.unwrapped.envs[:1] if isinstance(env.unwrapped, SyncVectorEnv) else []
@@ -315,9 +320,10 @@ def wrappers_of(env: Any) -> Iterator[Any]:
 
 
 def refuse_shared(envs: Iterable[Any], made: dict[int, weakref.ref[Any]] = _made) -> None:
-    """Raise SharedEnv if one of `envs`, or an environment inside of it, was returned by a function before.
+    """Raise SharedEnv if an earlier call of the user's function returned an environment of `envs`, or one inside of it.
 
-    `made` has the environments that functions have returned in this process, by id; new ones are added to it.
+    Streams would share the state of such an environment. `made` has the environments that users' functions have
+    returned so far, by id, by default all in this process; those of `envs` are added.
     """
     for env in envs:
         for one in wrappers_of(env):

@@ -16,8 +16,9 @@ RAISED = (Exception, SystemExit)  # sys.exit() in an environment is its error, a
 class EnvError(Exception):
     """Error of an environment that raised an exception, or whose process died or hangs.
 
-    All environments that were stepped together with it are closed. `reached` is the result of the training iterations
-    that were finished before, or None. `cause` is the exception of a constructor or a first reset, or None.
+    All environments that were stepped together with it are closed. `reached` is what `ppax.train` returns, state and
+    metrics, after the last finished iteration of the failed call; None if it finished none. `cause` is the exception of
+    a constructor or a first reset, or None.
     """
 
     reached: Any = None  # Trained: the iterations that the same call finished before; None: none

@@ -151,9 +151,10 @@ class GymVectorStepper:
         return [self._stored(leaf, x) for leaf, x in zip(self._leaves, arrays, strict=True)]
 
     def _stored(self, leaf: Leaf, x: np.ndarray) -> np.ndarray:
-        """Return an array of observations of the E environments, [E, ...], in the dtype of training.
+        """Return `x` [E, ...], an array of the observations of E environments, in the dtype that training has for it.
 
-        Raises EnvError for numbers outside of the bounds of the space.
+        `leaf` describes the array: its bounds and this dtype, which has 32 bits where the environment's has 64. Raises
+        EnvError for numbers outside of the bounds of the space.
         """
         for problem in number_mismatches(leaf, x, "its observation"):
             raise EnvError(f"{self.vector} failed in {self._when}: {problem}")

@@ -2,8 +2,8 @@
 
 `HostEnv` takes the place of `VectorEnv`, whose environments are compiled. The running environments are mutable and
 belong to `Host`; a compiled program sees only spaces and sizes. A TrainState cannot contain their states: its
-`actor.env_state` is a counter instead, which is compared with `Host.position`. If the two differ, as after a resume,
-all environments are reset.
+`actor.env_state` is instead the value that the counter `Host.position`, of steps and resets since the environments were
+made, had after the rollout. If the counter differs from that, as after a resume, all environments are reset.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def _made(given: list[Factory], name: str, workers: int | None, set_params: Any,
 def stepper_of(
     factories: Sequence[Factory], spec: HostSpec, settings: EnvSettings, workers: int | None, num_envs: int
 ) -> Stepper:
-    """Return the stepper that runs `num_envs` new environments, which are made by calling `factories` in turn.
+    """Return the stepper that runs `num_envs` new environments; environment i is made by factories[i % len(factories)].
 
     At most `workers` processes or actors step them. By default there is a process for each core, or an actor for each
     CPU of the cluster.

@@ -55,8 +55,9 @@ class EnvActor:
     def step(self, number: int, action: Sequence[Any]) -> Any:
         """Step the environments of the actor's batch `number` with `action`; return a list of result arrays.
 
-        The arrays are those of `Arrays.results` (hosting/arrays.py): observations, rewards, ends of episodes, masks and
-        so on.
+        `action` has one array [n, ...] for each array of the action space; n is the number of the actor's streams (one
+        agent in one environment) in this batch. The result arrays are those of `Arrays.results` (hosting/arrays.py):
+        observations, rewards, ends of episodes, masks and so on.
         """
         batch = self._batches[number]
 
@@ -83,7 +84,7 @@ class EnvActor:
 
 
 def _modules() -> list[Any]:
-    """Return the modules batch.py and faults.py of envs/hosting, which step environments, in the order of FILES.
+    """Return the modules `batch` and `faults` of envs/hosting, in this order, with which an actor steps environments.
 
     They are loaded from their files, so that the actor need not import the rest of ppax and JAX. If its process has
     imported ppax already, the modules are imported from ppax.

@@ -19,7 +19,7 @@ DISPLAY = "without a display MuJoCo draws with MUJOCO_GL=egl (library libegl1) o
 
 
 class RenderedEnv(NamedTuple):
-    """Environment in this process that can be drawn, and the object that draws it."""
+    """HostEnv of one environment, run in this process, and the environment itself, whose method `render` draws it."""
 
     env: HostEnv
     renderer: Any  # a gymnasium.Env or Team

@@ -353,10 +353,10 @@ def first_reset(env: Any) -> Any:
 
 
 def _unread(env: Any, info: dict[str, Any]) -> Iterator[str]:
-    """Yield warnings, one sentence each, about action masks that ppax does not read and about wrappers that normalise.
+    """Yield warnings about action masks under a name that ppax does not read, and about wrappers that normalise values.
 
-    It is `conventions.unread` for environments of Gymnasium. Of an environment of several agents, a `Team`, only action
-    masks are checked.
+    Each is one sentence. For an environment of Gymnasium they are those of `conventions.unread`. Of an environment of
+    several agents, a `Team`, only action masks are checked.
     """
     if not isinstance(env, Team):
         yield from unread(env, info)
@@ -409,7 +409,8 @@ def info_of(result: Any, env: Any) -> dict[str, Any]:
 def mask_size_of(space: spaces.Space, info: dict[str, Any], name: str) -> int | None:
     """Return the number of entries of the environment's action mask, flat; None without masks.
 
-    Raises ConfigError for an action space without choices. `info` is that of a reset, and `name` is for the error.
+    Raises ConfigError if there is a mask, but no discrete action in `space` that it could apply to. `info` is that of a
+    reset, and `name` is for the error.
     """
     if "action_mask" not in info:
         return None

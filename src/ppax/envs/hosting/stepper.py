@@ -1,4 +1,4 @@
-"""Running environments on the host: the protocol of steppers, the result of a step, and the handle of a stepper."""
+"""Running environments on the host: the protocol of steppers, the result of a step, and `Host`, a stepper's owner."""
 
 from __future__ import annotations
 
@@ -103,7 +103,11 @@ def host_step(arrays: Arrays) -> HostStep:
 
 
 class Host:
-    """Handle of host environments, which are created at the first reset, and created again at a reset after `close`."""
+    """Owner of the running environments of a HostEnv, which are stepped and reset through its methods.
+
+    It makes a stepper, and with it the environments, at the first reset, and again at a reset after `close`. Unlike a
+    stepper it counts steps (`position`), clips actions to their bounds and keeps the last results.
+    """
 
     def __init__(
         self,
@@ -215,10 +219,10 @@ class Host:
         return [x if clip is None else x.clip(*clip) for x, clip in zip(action, self._clip, strict=True)]
 
     def recreate(self, num_envs: int) -> Host:
-        """Return a handle of `num_envs` new environments of the same kind, whose first episodes have full length.
+        """Return a Host of `num_envs` new environments of the same kind, whose first episodes have full length.
 
-        `stagger` shortens first episodes only in this handle. Environments that are `unique` cannot be made again: then
-        this handle is returned, whose environments must be reset.
+        `stagger` shortens first episodes only in this Host. Environments that are `unique` cannot be made again: then
+        this Host is returned, whose environments must be reset.
         """
         if self.unique:
             return self
@@ -230,7 +234,7 @@ class Host:
         self._stepper = around(self.stepper)
 
     def close(self) -> None:
-        """Close all environments of this handle and end their processes; a later reset creates them again."""
+        """Close all environments of this Host and end their processes; a later reset creates them again."""
         stepper, self._stepper, self.position = self._stepper, None, 0
         if stepper is not None:
             stepper.close()

@@ -39,11 +39,12 @@ class Team:
     agent whose turn it is acts: the rows of those that wait are not valid.
 
     `players` are groups of agents, by name, with their indices: members of a group have equal spaces. With groups,
-    spaces are Dict, observations and masks are dicts by group, [A_g, ...] for the A_g agents of a group, and all else
-    is ordered by group. With `agent_ids` or `central_critic` an observation is a dict: "own", the agent's observation;
-    with `agent_ids` "agent", its index in `possible_agents`; with `central_critic` "joint", the observations of all
-    agents in that order. Raises HeterogeneousAgents if spaces differ that must be equal, NotFlattenable if observations
-    cannot be flattened for "joint".
+    spaces are Dict, and observations and masks are dicts by group, [A_g, ...] for the A_g agents of a group. Rewards,
+    flags and actions stay arrays or lists of all A agents, ordered by group: the agents of the first group, then those
+    of the second. With `agent_ids` or `central_critic` an observation is a dict: "own", the agent's observation; with
+    `agent_ids` "agent", its index in `possible_agents`; with `central_critic` "joint", the observations of all agents
+    in the order of `possible_agents`. Raises HeterogeneousAgents if spaces differ that must be equal, NotFlattenable if
+    observations cannot be flattened for "joint".
     """
 
     def __init__(
@@ -289,7 +290,10 @@ class Turns:
 
 
 def is_parallel(env: Any) -> bool:
-    """Return whether an environment has all attributes of PettingZoo's `ParallelEnv`, as turn-based ones have, too."""
+    """Return whether an environment has all attributes of PettingZoo's `ParallelEnv`; True for turn-based ones, too.
+
+    To tell the two apart, ask `is_turn_based`.
+    """
     return all(hasattr(env, name) for name in PARALLEL_ENV)
 
 

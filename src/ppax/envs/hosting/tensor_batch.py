@@ -106,9 +106,11 @@ class TensorBatch(VectorEnv):
 
         `action` has one array [E, ...] for each array of the action space; `metrics` are entries of `info` to log. A
         call returns before the simulator has computed: on the device, PyTorch's queue of work waits for the actions,
-        and JAX's queue for the result. The next step overwrites the arrays as soon as its actions are computed. Every
-        program that reads the arrays must therefore contribute to these actions: training computes them from the
-        results of the program that copies the arrays.
+        and JAX's queue for the result.
+
+        The next call overwrites the arrays of this result as soon as its `action` is computed. A program that reads
+        them must be finished by then: compute the next `action` from the results of all such programs. Training has
+        one, which copies the arrays.
         """
         space = self.single_action_space
         # copied only for spaces of 64 bits: JAX's actions have 32
@@ -166,7 +168,7 @@ class TensorBatch(VectorEnv):
         return np.asarray(x.detach().cpu() if isinstance(x, self._torch.Tensor) else x)
 
     def _borrowed(self, x: Any) -> jax.Array:
-        """Return a tensor as an array of JAX in the same memory; a tensor with gaps or of 64 bits is copied."""
+        """Return a tensor as an array of JAX in the same memory; copied if it is not contiguous or has 64 bits."""
         return jax.dlpack.from_dlpack(self._tensor(x).contiguous())
 
     def _keep(self, obs: Any) -> None:

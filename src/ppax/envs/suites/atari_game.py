@@ -125,9 +125,9 @@ class AtariGame(gymnasium.Env):
                 return frame, total
 
     def _life(self) -> tuple[np.ndarray | None, float, bool]:
-        """Return the first picture [H, W] of the next life, the score up to it, and whether the game is over.
+        """Return the first picture [H, W] of the next life, the rewards on the way to it, and whether the game is over.
 
-        The picture is None if the game is over.
+        The rewards are the sum over the frames of this call. The picture is None if the game is over.
         """
         total = 0.0
         for action in (NOOP, FIRE) if self._fires else (NOOP,):

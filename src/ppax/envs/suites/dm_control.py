@@ -24,8 +24,9 @@ def ids() -> list[str]:
 def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options: Any) -> HostEnv:
     """Return `num_envs` environments of the task `env_id` ("walker-walk"), with its own time limit.
 
-    `options` are `task_kwargs` and `environment_kwargs` of dm_control, and the size and camera of pictures. Raises
-    ConfigError for an unknown id or a wrong option, and ImportError, naming the extra to install, without dm_control.
+    `options` are `task_kwargs` and `environment_kwargs` of dm_control, and `height`, `width` and `camera_id` of the
+    pictures that `render` returns. Raises ConfigError for an unknown id or a wrong option, and ImportError, naming the
+    extra to install, without dm_control.
     """
     domain, _, task = known("dm_control", env_id, ids()).partition("-")
     try:

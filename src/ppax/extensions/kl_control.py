@@ -31,7 +31,10 @@ COEF_RANGE = 2.0**20  # largest factor between the adapted and the configured kl
 
 
 class KLState(NamedTuple):
-    """State of KLControl's three controls (early stop, learning rate, penalty); None for a control that is off."""
+    """State of KLControl: the factors on learning rate and kl_coef, and whether the early stop has ended the update.
+
+    A field is None if its control is off; `stopped` is also None between updates.
+    """
 
     rate: Any = None  # [] factor on the learning rate
     coef: Any = None  # [] factor on the loss's kl_coef
@@ -93,8 +96,9 @@ class KLControl(Extension):
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
         """Return KLControl's first state: factors of 1 on learning rate and kl_coef; None for a control that is off.
 
-        Raises ConfigError for a loss without a kl_coef to adapt, where an update has only one gradient step, and for an
-        early stop of the actor whose optimiser is also the critic's.
+        Raises ConfigError where the penalty is on and the loss has no kl_coef to adapt; where a control is on and an
+        update has only one gradient step; and for an early stop of the actor alone without `target_kl`, or with an
+        optimiser that actor and critic share.
         """
         if self.stops == "actor" and self.target_kl is None:
             raise ConfigError("kl_control.stops = 'actor': nothing stops without a target; set kl_control.target_kl")

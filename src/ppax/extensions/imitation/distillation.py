@@ -487,8 +487,7 @@ def _selected(index: Array, trees: Sequence[PyTree]) -> PyTree:
 class Taught(NamedTuple):
     """Result of `follow`: a teacher's distributions in a rollout, the teacher's memory after it, and V if asked for.
 
-    `Teachers.follow` returns the distributions of the teacher selected in each step, the memory of all teachers, and no
-    V.
+    `Teachers.follow` returns the distributions of the teacher selected in each step, all teachers' memory, and no V.
     """
 
     distribution: Any  # [T, B]

@@ -2,10 +2,10 @@
 https://arxiv.org/abs/2104.02180
 
 Section 5: a discriminator tells pairs of successive observations in demonstrations (target 1) from the policy's (target
--1), by least squares with a penalty on its gradient at demonstrated pairs; the style reward of a step is max(0, 1 - (D
-- 1)^2 / 4), and the policy learns from a weighted sum of this and the task's reward. Differences: pairs are
-standardised by mean and standard deviation of the demonstrations, and the discriminator learns from the newest rollout,
-without a buffer of earlier ones.
+-1), by least squares with a penalty on its gradient at demonstrated pairs; the style reward of a step is
+max(0, 1 - (D - 1)^2 / 4), and the policy learns from a weighted sum of this and the task's reward. Differences: pairs
+are standardised by mean and standard deviation of the demonstrations, and the discriminator learns from the newest
+rollout, without a buffer of earlier ones.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ class MotionPrior(Extension):
     """Adversarial motion prior (AMP): a reward for motions like demonstrated ones. Peng et al. 2021,
     https://arxiv.org/abs/2104.02180
 
-    The reward becomes task_coef * r + style_coef * max(0, 1 - (D - 1)^2 / 4). Here r is the environment's reward, as
-    scaled by the agent and changed by the extensions before this one, and D is the output of a discriminator for the
-    pair of observations before and after a step. In Python `ppax.imitation.motion_prior` makes this part.
+    The reward becomes task_coef * r + style_coef * max(0, 1 - (D - 1)^2 / 4). Here r is the environment's reward
+    (scaled if the agent scales rewards) after the changes of the extensions before this one, and D is the output of a
+    discriminator for the pair of observations before and after a step. In Python `ppax.imitation.motion_prior` makes
+    this part.
     """
 
     demonstrations: str = static(

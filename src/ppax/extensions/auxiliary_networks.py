@@ -34,10 +34,10 @@ def init_network(
     outputs: int,
     key: Key,
 ) -> Params:
-    """Return random parameters of an extension's own network: an encoder like the agent's, and layers after it.
+    """Return initial parameters of an extension's own network: `encoder` as it is given, and random layers after it.
 
-    `encoder` are the encoder's parameters, as `encode` of the agent's `network` takes them. Hidden layers of the widths
-    `hidden` follow, then a linear layer with `outputs` outputs.
+    `encoder` has the parameters, which the caller has drawn, of an encoder like the agent's: `encode` of the agent's
+    `network` takes them. Hidden layers of the widths `hidden` follow, then a linear layer with `outputs` outputs.
     """
     features = jax.eval_shape(lambda: as_vector(network.encode(encoder, example_of(observation_space))))
     hidden_key, last_key = jax.random.split(key)
@@ -80,7 +80,10 @@ def rows_at_once(obs: PyTree) -> int:
 
 
 class TrainedNetwork(NamedTuple):
-    """Result of `train_network`: parameters and optimiser state after training, and the mean loss."""
+    """Result of `train_network`: parameters and optimiser state after training, and the loss.
+
+    The loss is the mean over the gradient steps.
+    """
 
     params: Params
     opt_state: PyTree

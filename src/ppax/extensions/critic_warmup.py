@@ -1,7 +1,7 @@
-"""Critic warm-up: an extension that keeps the actor as it is in the first steps, while the critic learns its values.
+"""Critic warm-up: an extension with which, during the first steps, the critic learns while the actor does not change.
 
 It is for an actor that comes from elsewhere, such as the student of a teacher or a warm start, with a critic that does
-not know its values: the first policy gradients would be of wrong advantages.
+not know the values V of this actor's policy yet: the first policy gradients would be of wrong advantages.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ ENOUGH = 2**30  # steps from which on they are not counted any more
 class CriticWarmup(Extension):
     """Critic warm-up: in the first `steps` environment steps only the critic learns; the actor's weights do not change.
 
-    It needs the optimiser `actor_critic`, which has separate steps for actor and critic. The actor's optimiser starts
-    after the warm-up.
+    It needs the optimiser `actor_critic`, which has separate steps for actor and critic. During the warm-up the actor's
+    optimiser takes no step, and its state (moments, step count) does not change. Schedules of the agent's numbers, such
+    as the learning rate, run on during the warm-up.
     """
 
     steps: Scalar = number(

@@ -21,7 +21,10 @@ from ppax.ppo.extension import Acted, Choice, Extension
 
 
 class Noise(NamedTuple):
-    """Exploration noise of every stream (one agent in one environment), which is held for several steps."""
+    """State of the held noise in every stream (one agent in one environment): the noise matrix, and a count of steps.
+
+    `HeldNoise.act` draws a stream's matrix anew whenever the stream's count is a multiple of `HeldNoise.steps`.
+    """
 
     matrix: Array  # [B, F, d] standard normal
     age: Array  # [B] int32, steps since the rollouts began
@@ -57,9 +60,10 @@ class HeldNoise(Extension):
         return Noise(matrix, jnp.zeros(num_streams, jnp.int32))
 
     def act(self, agent: Any, acting: Noise, choice: Choice, key: Key) -> Acted:
-        """Return the action of every stream (one agent in one environment), made of the policy and the stream's noise.
+        """Return the action of every stream: the policy's mean plus noise theta^T z; and the next state of the noise.
 
-        The noise is drawn anew every `steps` steps and held in between.
+        A stream is one agent in one environment. A stream's matrix theta is drawn anew every `steps` steps and held in
+        between; z are the features of the current observation.
         """
         matrix, age = acting
         due = age % self.steps == 0  # [B], mostly all streams at once: they begin together

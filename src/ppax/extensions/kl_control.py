@@ -31,7 +31,10 @@ COEF_RANGE = 2.0**20  # largest factor between the adapted and the configured kl
 
 
 class KLState(NamedTuple):
-    """State of KLControl's three controls (early stop, learning rate, penalty); None for a control that is off."""
+    """State of KLControl: the factors on learning rate and kl_coef, and whether the early stop has ended the update.
+
+    A field is None if its control is off; `stopped` is also None between updates.
+    """
 
     rate: Any = None  # [] factor on the learning rate
     coef: Any = None  # [] factor on the loss's kl_coef

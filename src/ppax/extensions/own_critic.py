@@ -99,7 +99,8 @@ class OwnCritic(Extension):
         """Return the advantages [T, B] of intrinsic rewards, and the state after the critic's training on the rollout.
 
         The advantages are computed with the critic before this training. PPO's rewards are returned as they are; the
-        hook `targets` adds the advantages. Raises ConfigError where the extension `reward` gives no rewards.
+        hook `targets` adds the advantages. Raises ConfigError where `self.reward`, the extension that computes the
+        intrinsic rewards, returns none.
         """
         network, steps, none = agent.network, rollout.steps, jnp.zeros_like(reward)
         inner = self.reward.before(agent, state.reward, streams, rollout, none)
@@ -154,9 +155,9 @@ class OwnCritic(Extension):
     def _train(
         self, network: Network, state: OwnCriticState, obs: PyTree, goals: Array, valid: Array, key: Key
     ) -> tuple[OwnCriticState, Array]:
-        """Return the state after training the intrinsic critic towards value targets `goals` [N], and its mean loss.
+        """Return the state after training the intrinsic critic towards value targets `goals` [N], and the loss, [].
 
-        Only rows that are `valid` [N] count.
+        Only rows that are `valid` [N] count. The loss is the mean over the gradient steps.
         """
 
         def losses(params: Params, obs: PyTree, index: Array) -> Array:

@@ -147,7 +147,8 @@ class PPG(Extension):
     ) -> tuple[Params, PPGState]:
         """Return the network's parameters and PPG's state after an auxiliary phase that learns from `batch`.
 
-        `batch` has the sequences [rollouts * M, L] of the last rollouts, and `before` is PPG's state before the phase.
+        `batch` has the sequences of the last rollouts, [rollouts * M, L]: M sequences of L steps from each rollout.
+        `before` is PPG's state before the phase.
         """
         vector, to_params = ravel_pytree({"network": learner.params, "head": before.head})
         sequences, length = batch.steps.valid.shape
@@ -228,10 +229,10 @@ def actor_features(features: PyTree) -> PyTree:
 
 
 def with_rollout(ring: Batch | tuple[()], batch: Batch, rollouts: int, number: Array) -> Batch:
-    """Return the ring buffer [rollouts, M, L] of the last rollouts with `batch` [M, L] in the place of the oldest.
+    """Return the ring buffer of the last rollouts, [rollouts, M, L], with `batch` [M, L] in the place of the oldest.
 
-    `number` [] is the number of rollouts before this one. If `ring` is (), a new buffer is made, whose other places
-    have no valid rows.
+    A rollout is M sequences of L steps. `number` [] is the number of rollouts before this one. If `ring` is (), a new
+    buffer is made, in which all rows but those of `batch` are invalid.
     """
     # every field that a minibatch sampler may read, but not inputs of other extensions
     steps = dataclasses.replace(batch.steps, final_value=None, extras=())

@@ -75,9 +75,9 @@ class SelfPrediction(Extension):
     """Prediction of the next observation's features from features and action.
 
     Schwarzer et al. 2021, https://arxiv.org/abs/2007.05929. The term of the loss is coef * (1 - cosine of prediction
-    and target), a mean over the networks of actor and critic: eq. 5 of the paper plus 1. Unlike there, it predicts one
-    step ahead, not K = 5; and the target is the current encoder behind a stop-gradient (there, tau = 0), without
-    projections.
+    and target), a mean over the networks of actor and critic: eq. 5 of the paper plus 1. Targets are features of the
+    current encoder behind a stop-gradient, as in the paper's variant tau = 0, which has no moving average of the
+    encoder. Unlike in the paper, prediction is one step ahead, not K = 5, and there are no projections.
     """
 
     coef: Scalar = number("weight of the distance between predicted and next features", default=0.5, low=0.0)

@@ -134,8 +134,8 @@ class L2C2(Extension):
     def terms(self, rows: Rows) -> Terms:
         """Return the penalties on policy and V of each row, [N] each; a penalty whose weight is none is left out.
 
-        Both are 0 where the next observation is not known. With a memory, the changed observations of all steps of a
-        sequence are the inputs of one forward pass.
+        Both are 0 where the next observation is not known. With a memory, the network reads the random places of all
+        steps of a sequence (see `L2C2`), in place of the sequence's observations, in one forward pass.
         """
         after: Following = rows.extras
         share = rows.draw(STEPS) / (STEPS // 2) - 1.0

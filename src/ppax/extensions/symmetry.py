@@ -77,11 +77,11 @@ class Symmetry(Extension):
         return batch._replace(steps=dataclasses.replace(steps, obs=obs, action=action, action_mask=mask))
 
     def _distance(self, rows: Rows, mirrored: Batch) -> Array:
-        """Return the mirror loss of each row, [N]: how far the policy in a mirrored row is from the mirrored policy.
+        """Return the mirror loss of each row, [N]: how far the policy is from symmetric.
 
-        For actions of a Box that is the mean squared difference of the most probable actions, for Discrete a KL
-        divergence. The mirrored policy, that of the row itself, is the target: no gradient passes through it.
-        `mirrored` are the mirrored rows.
+        The policy in the mirrored row, which is in `mirrored`, is compared with the mirror image of the policy in the
+        original row. This image is the target: no gradient passes through it. For actions of a Box the loss is the mean
+        squared difference of the most probable actions, for Discrete a KL divergence.
         """
         batch = rows.batch
         own = rows.forward(batch.steps.obs, batch.steps.action_mask).distribution

@@ -1,6 +1,7 @@
-"""Loggers of runs: console, JSON Lines and CSV, and as parts of a run TensorBoard, Weights & Biases and MLflow.
+"""Loggers of runs: console, JSON Lines, CSV, TensorBoard, Weights & Biases and MLflow.
 
-A logger of your own follows the protocol `Logger`.
+The classes `TensorBoard`, `WandB` and `MLflow` are logger parts, frozen dataclasses of options: their method `open`
+returns the logger of one run. A logger of your own follows the protocol `Logger`.
 """
 
 from ppax.core.protocols import Logger, Row

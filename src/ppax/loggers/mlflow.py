@@ -51,8 +51,10 @@ class MLflow:
     def require(self, run_dir: object) -> None:
         """Raise ImportError, which names the extra to install, if MLflow or psutil is missing; `run_dir` is not read.
 
-        psutil is needed for system metrics only. Raises ConfigError if MLflow would use the database in a working
-        directory that a stranger may have prepared: the database determines where artefacts are written.
+        psutil is needed for system metrics only. Raises ConfigError if MLflow would use mlflow.db in the working
+        directory, because no server or database is chosen, and this directory is or lies in a run or sweep directory or
+        a directory that the command line names. A stranger may have prepared such a directory, and the database
+        determines where artefacts are written.
         """
         for name in ("mlflow", "psutil") if self.system_metrics else ("mlflow",):
             if importlib.util.find_spec(name) is None:

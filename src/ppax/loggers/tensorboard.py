@@ -81,7 +81,10 @@ class EventFiles:
         self._writer.flush()
 
     def store(self, artifact: Artifact) -> None:
-        """Write films, which are GIF files, as animated images."""
+        """Write the GIF files of a film as animated images.
+
+        Other artefacts do not come here, as `TensorBoard.stores` has films only.
+        """
         from tensorboardX.proto.summary_pb2 import Summary
 
         for path in artifact.files.values():

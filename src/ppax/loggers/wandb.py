@@ -42,8 +42,9 @@ class WandB:
     def require(self, run_dir: object) -> None:
         """Raise ImportError, which names the extra to install, if wandb is missing; `run_dir` is not read.
 
-        Raises ConfigError if wandb would read a settings file in a working directory that a stranger may have prepared:
-        the file names the server, which receives the user's key.
+        Raises ConfigError if the working directory has a settings file of wandb, and is or lies in a run or sweep
+        directory or a directory that the command line names. A stranger may have prepared such a directory, and the
+        settings file names the server, which receives the user's key.
         """
         if importlib.util.find_spec("wandb") is None:
             raise ImportError('log.to: part "wandb" needs wandb: pip install "ppax[wandb]"')

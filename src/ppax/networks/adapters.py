@@ -195,9 +195,10 @@ def _makes(code: Any) -> bool:
 def _made(code: Any, arguments: Table, kind: type, kind_name: str, source: str = "", value: Any = None) -> Any:
     """Return the module of class `kind` that `code`, a class or function, makes with the arguments.
 
-    If `code` is an instance of `kind`, it is returned itself. `source` names the parameter for randomness, which gets
-    `value`; where the signature has no such name, the first parameter gets it. Raises ConfigError for arguments that
-    `code` does not take, and where the result is no instance of `kind`, which the message calls `kind_name`.
+    If `code` is an instance of `kind`, it is returned itself. `source` names the parameter of `code` for randomness,
+    which gets `value` ("": there is none, and `value` is not passed); where the signature has no such name, `value` is
+    the first positional argument. Raises ConfigError for arguments that `code` does not take, and where the result is
+    no instance of `kind`, which the message calls `kind_name`.
     """
     label = label_of(code)
     if code == "":
@@ -259,7 +260,10 @@ def _require_taken(
 
 
 def label_of(code: Any) -> str:
-    """Return what messages call a class, function or instance: its import path, or if it has none its name."""
+    """Return what messages call a class, function or instance: its import path, or else its name.
+
+    For an instance that was not found by an import path, it is the name of the instance's class.
+    """
     code = code.value if isinstance(code, Held) else code
     return imports.import_path(code) or str(getattr(code, "__name__", type(code).__name__))
 

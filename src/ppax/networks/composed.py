@@ -368,7 +368,10 @@ class Composed(BoxOptions):
 
     @property
     def cells(self) -> tuple[MemoryPart, ...]:
-        """Memories of actor and critic, in this order; for a `Stack`, the memory that it has several layers of."""
+        """Memories of actor and critic, in this order; two equal ones if actor and critic share their memory.
+
+        The part `none` counts as a memory. In place of a `Stack` there is the memory of which its layers consist.
+        """
         memories = (tower.option("memory", self) for tower in (self.actor, self.critic))
         return tuple(one.cell if isinstance(one, Stack) else one for one in memories)
 

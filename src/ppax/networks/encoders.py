@@ -238,7 +238,8 @@ def named_encoders(
 def _automatic(entry: Entry) -> EntryReader:
     """Return an observation's entry with the encoder chosen for it: convolutions for an image that is not too small.
 
-    Other entries have the encoder `Flat`; one with pixels that does not have an image's three axes causes a warning.
+    Other entries have the encoder `Flat`. Bytes (uint8 from 0 to 255) with two or four axes cause a warning if they
+    look like images, which have three axes (`_with_three_axes`).
     """
     if not entry.image:
         if entry.pixels and (advice := _with_three_axes(entry)):
@@ -259,7 +260,8 @@ def _automatic(entry: Entry) -> EntryReader:
 def _with_three_axes(entry: Entry) -> str:
     """Return advice for the user on how to turn an array of two or four axes into an image, which has three axes.
 
-    The text is "" for an array that does not look like images.
+    The text is "" for an array of another number of axes, of categories, or with fewer than two axes of SMALLEST or
+    more elements, which does not look like images.
     """
     shape = entry.shape
     if entry.categories or len(shape) not in (2, 4) or min(sorted(shape)[-2:]) < SMALLEST:

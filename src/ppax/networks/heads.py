@@ -60,7 +60,8 @@ class CategoricalHead:
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Categorical:
         """Return the categorical distribution from the logits `outputs` [size].
 
-        Actions with False in the mask have probability 0; a mask of None allows every action. `log_std` is not read.
+        `action_mask` is [size]: an action with False has probability 0. None allows every action. `log_std` is not
+        read.
         """
         return Categorical.masked(outputs, action_mask, self.start)
 
@@ -82,7 +83,8 @@ class IndependentHead:
     def __call__(self, outputs: Array, log_std: Array | None, action_mask: Array | None) -> Factorised:
         """Return the distribution of independent categoricals from the logits `outputs` [size].
 
-        Actions with False in the mask have probability 0; a mask of None allows every action. `log_std` is not read.
+        `action_mask` [size] has the mask of each logit in the order of `outputs`: an action with False has probability
+        0. None allows every action. `log_std` is not read.
         """
         ragged = min(self.counts) < max(self.counts)
         if action_mask is None and ragged:

@@ -90,8 +90,9 @@ class ModuleNetwork(BoxOptions):
     def init(self, key: Key, num_values: int = 1) -> Params:
         """Return new parameters, a nested dict: those of the module, and those of ppax's heads that it needs.
 
-        A module that returns features needs linear heads. Raises ConfigError where the module's output fits neither the
-        action space nor `num_values`, the number of outputs that the critic needs.
+        A module that returns features needs linear heads. Raises ConfigError where the module's output does not fit the
+        action space, or where its own value has another size than `num_values`, the number of value outputs that the
+        critic needs.
         """
         module_key, policy_key, value_key = jax.random.split(key, 3)
         params = {"module": self.init_module(module_key)}
@@ -118,9 +119,10 @@ class ModuleNetwork(BoxOptions):
         return params
 
     def output_shapes(self, params: Params) -> ModuleOutput:
-        """Return the shapes of the module's output, for the module's parameters `params`.
+        """Return the shapes of the module's output: a `ModuleOutput` whose fields are `jax.ShapeDtypeStruct` or None.
 
-        Raises ConfigError where the output has another form than the network takes, or does not fit the action space.
+        `params` are the module's parameters. Raises ConfigError where the output is neither a vector of features nor
+        (policy, value) or (policy, log_std, value), or does not fit the action space.
         """
         output: ModuleOutput = jax.eval_shape(
             lambda params: self._output(self.reader.encoder(params, self.reader.example())), params
@@ -132,7 +134,11 @@ class ModuleNetwork(BoxOptions):
         return ()
 
     def encode(self, params: Params, obs: PyTree) -> PyTree:
-        """Return the module's output for one observation, a `ModuleOutput` without the entries that are None."""
+        """Return the module's output for one observation, as a dict with the array "actor", or "policy" and "value".
+
+        "actor" are the features of a module that returns features, named as in other networks. If the module returns
+        log standard deviations, the dict also has "log_std".
+        """
         dtype = next((leaf.dtype for leaf in jax.tree.leaves(params)), jnp.dtype("float32"))
         output = self._output(self.reader.read(params["module"], obs, dtype))
         if output.features is not None:
@@ -172,8 +178,8 @@ class ModuleNetwork(BoxOptions):
     def _output(self, given: Any) -> ModuleOutput:
         """Return what the user's module returned for one observation as a `ModuleOutput`, with the value as a vector.
 
-        Raises ConfigError unless that is a vector of features, (policy, value) or (policy, log_std, value), of the
-        sizes that the action distribution takes.
+        Raises ConfigError unless that is a vector of features, of any length, or (policy, value) or (policy, log_std,
+        value), with as many numbers in policy and log_std as the action distribution takes.
         """
         if hasattr(given, "shape"):
             if len(given.shape) != 1:

@@ -36,8 +36,8 @@ AXES = {"AB": (1, 0), "ABt": (1, 1), "AtB": (0, 0)}  # contracted axis of each f
 def matmul(x: Array, kernel: Array) -> Array:
     """Return `x @ kernel` for x [..., k] and kernel [k, n].
 
-    With `rounding(True)`, or for a bfloat16 kernel, both factors are rounded to bfloat16; the product accumulates and
-    returns float32.
+    With `rounding(True)`, or for a bfloat16 kernel, both factors are rounded to bfloat16, unless the kernel is small
+    (see MIN_SIDE); the product accumulates and returns float32.
     """
     if rounding.value or kernel.dtype == jnp.bfloat16:
         x, kernel = x.astype(jnp.float32), kernel.astype(jnp.float32)
@@ -46,15 +46,16 @@ def matmul(x: Array, kernel: Array) -> Array:
 
 
 def factor(kernel: Array) -> Array:
-    """Return a constant kernel [k, n] in the precision that `matmul` would use here: rounded to bfloat16, or unchanged.
+    """Return `kernel` [k, n] in the precision in which `matmul` would read it here: rounded to bfloat16, or unchanged.
 
-    The result is for products that JAX traces later (in a backward pass), when the context `rounding` is left already.
+    It is for a backward pass of the caller's own, which multiplies by the kernel as by a constant: JAX traces such a
+    backward pass later, when the context `rounding` is left already.
     """
     return kernel.astype(jnp.bfloat16) if rounding.value and _is_large(kernel) else kernel
 
 
 def _is_large(kernel: Array) -> bool:
-    """Return True if both sides of a kernel [k, n] are long enough for its products to be rounded to bfloat16."""
+    """Return True if both sides of a kernel [k, n] are at least MIN_SIDE, so that rounding its products saves time."""
     return min(kernel.shape) >= MIN_SIDE
 
 

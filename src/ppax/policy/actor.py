@@ -20,9 +20,9 @@ from ppax.envs.hosting.arrays import leaves_of
 
 
 class Stepped(NamedTuple):
-    """Result of `step` for B streams: next memory, actions, their log-probabilities, and V if it was asked for.
+    """Result of `step` for B streams: next carry, actions, their log-probabilities, and V if it was asked for.
 
-    A stream is one agent in one environment.
+    A stream is one agent in one environment. The carry is the recurrent state of the policy's memory.
     """
 
     carry: PyTree  # [B, ...] memory after this observation; () if the policy has none
@@ -42,11 +42,12 @@ def step(
     *,
     return_value: bool = False,
 ) -> Stepped:
-    """Act for all streams [B, ...] (one agent in one environment each), and return actions and memory.
+    """Act for all streams, [B, ...] each, and return the next carry, the actions and their log-probabilities.
 
-    Without `key` the action is the mode of the distribution, else a sample; `key` is [] or [B]. The other arguments are
-    those of `Agent.act`; with groups they are dicts by group, except for `first` [B]. `return_value` adds V, which
-    is correct only if `agent` is a whole agent, or an `Actor` that reads what V depends on.
+    A stream is one agent in one environment. Without `key` the action is the mode of the distribution, else a sample;
+    `key` is [] or [B]. The other arguments are those of `Agent.act`; with groups they are dicts by group, except for
+    `first` [B]. `return_value` adds V, which is correct only if `agent` is a whole agent, or an `Actor` that reads what
+    V depends on.
     """
     if key is None:
         out = agent.policy(learner, carry, obs, first, mask)
@@ -80,7 +81,10 @@ def acting_agent(agent: Any, learner: Any) -> ActingAgent:
 
 
 def _needed(learner: LearnerState) -> LearnerState:
-    """Return the learner without optimiser and reward statistics, which acting does not read."""
+    """Return the learner with empty values in place of the optimiser's state, reward statistics and extensions' states.
+
+    Acting does not read these fields; OF_LEARNING has the empty values.
+    """
     return learner._replace(**OF_LEARNING)
 
 
@@ -92,22 +96,26 @@ ArrayPath = tuple[str | int, ...]  # of one array of an observation
 
 
 class ReadArrays(NamedTuple):
-    """Arrays of a tree (an observation or a memory), in JAX's order, and which of them the actor reads."""
+    """Shapes of the arrays of an observation or a carry, in JAX's order of leaves, and whether the actor reads each.
+
+    A carry is the recurrent state of the policy's memory. `structure` is the tree's structure.
+    """
 
     structure: Any
     shapes: tuple[jax.ShapeDtypeStruct, ...]  # of `Actor.unit` streams
     read: tuple[bool, ...]
 
     def reduced(self, tree: PyTree) -> PyTree:
-        """Return `tree`, an observation or memory, with None in place of the arrays that the actor does not read."""
+        """Return `tree`, an observation or a carry, with None in place of the arrays that the actor does not read."""
         leaves = zip(jax.tree.leaves(tree), self.read, strict=True)
         return jax.tree.unflatten(self.structure, [x if read else None for x, read in leaves])
 
     def complete(self, tree: PyTree, units: Any) -> PyTree:
         """Return the tree from which `reduced` made `tree`, with zeros for the arrays that the actor does not read.
 
-        Axis 0 of an array of zeros is `units` times as long as in the attribute `shapes`, which has the shapes for one
-        observation of the user. `units` is the number of these observations.
+        `units` is the number of observations that the user of the policy has passed: observations of one agent each, or
+        of all agents where they act together. `shapes` are those for one such observation; in axis 0, the zeros are
+        `units` times as long.
         """
         given = iter(jax.tree.leaves(tree))
         kept = [
@@ -119,11 +127,11 @@ class ReadArrays(NamedTuple):
 
 @part
 class Actor:
-    """Agent that acts and does nothing else; observations and memory lack the arrays that only its critic reads.
+    """Agent that acts and does nothing else; observations and carries lack the arrays that only its critic reads.
 
     Methods are those of an agent (`protocols.Agent`), with observations and carries (states of the memory) that lack
-    these arrays. One that also gives V (`actor_of(..., return_value=True)`) lacks only the arrays that neither actions
-    nor V depend on.
+    these arrays. An actor that also gives V (`actor_of(..., return_value=True)`) lacks only the arrays that neither
+    actions nor V depend on.
     """
 
     agent: Agent
@@ -155,9 +163,9 @@ class Actor:
         return out._replace(carry=self.memory.reduced(out.carry))
 
     def initial_carry(self, num_streams: int) -> PyTree:
-        """Return the actor's memory of `num_streams` streams at the start of an episode, [num_streams, ...].
+        """Return the actor's carry for `num_streams` streams at the start of an episode, [num_streams, ...].
 
-        A stream is one agent in one environment.
+        A stream is one agent in one environment; the carry is the recurrent state of the memory.
         """
         return self.memory.reduced(self.agent.initial_carry(num_streams))
 
@@ -206,10 +214,10 @@ def _read(
     mask: PyTree | None,
     return_value: bool = False,
 ) -> list[bool]:
-    """Return flags, True for the arrays of memory and observation that the actions of an episode depend on.
+    """Return flags, True for the arrays of carry and observation that the actions of an episode depend on.
 
-    With `return_value`, those that V depends on count as well. Flags are in JAX's order, the memory's first. Arguments
-    are shapes for a step of all streams, [B, ...].
+    With `return_value`, those that V depends on count as well. Flags are in JAX's order of leaves, those of the carry
+    first. Arguments are shapes for a step of all streams, [B, ...].
     """
 
     def policy(carry: PyTree, obs: PyTree, learner: Any, first: Array, mask: PyTree | None) -> tuple[PyTree, PyTree]:

@@ -58,7 +58,7 @@ class Inputs:
         self.streams_per_unit = spec.num_agents if self._own or spec.sizes else 1
 
     def observations(self, obs: Any) -> Read:
-        """Return the observations that the caller gave, as arrays of streams with the form in which they were given.
+        """Return the observations that the caller gave as arrays [B, ...] of streams, and how they were given (`Read`).
 
         Raises ConfigError where `obs` is not of the observation space.
         """
@@ -143,8 +143,8 @@ class Inputs:
     def where(self, where: Any) -> Any:
         """Return the flags `where` of `Policy.reset`, True for streams that begin a new episode, as an array.
 
-        A dict by agent becomes an array [agents], in which agents that are not in the dict are False. Where an
-        observation is that of all agents, the array is [1, agents].
+        An array is returned unchanged. A dict by agent becomes flags of all agents, False for those that are not in the
+        dict: [1, agents] if agents are in groups or have parameters of their own, else [agents].
         """
         if not isinstance(where, dict):
             return where
@@ -244,11 +244,13 @@ class Inputs:
         return element_of(self._spaces[group][1], (_shaped(x[place : place + 1], (), kind) for x, kind in own[group]))
 
     def _stack_masks(self, mask: Any, read: Read) -> dict[str, Any]:
-        """Return action masks by group from a dict of masks by agent.
+        """Return action masks by group, stacked to arrays [agents, n], from the dict `mask` by agent.
 
-        `read` are the observations, which say which agents are present. With groups, a group may have no masks at all:
-        all actions of its agents are then allowed. Raises ConfigError for a mask of an agent that is not present, and
-        for a present agent without a mask where another one of its group (without groups, any agent) has one.
+        Masks are trees like the group's actions; without groups the only key is "". `read` are the observations, which
+        say which agents are present: for absent agents all actions are allowed. A group may have no masks at all: it is
+        left out, and all actions of its agents are allowed. Raises ConfigError for a mask of an agent that is not
+        present, and for a present agent without a mask where another one of its group (without groups, any agent) has
+        one.
         """
         groups, given = set(self._spec.sizes), dict(mask) if isinstance(mask, dict) else None
         if given is None or (given.keys() != set(read.names) if not groups else not given.keys() <= set(read.names)):
@@ -308,7 +310,7 @@ class Reader:
         self._fitting: set[Any] = set()  # dtypes that are known to fit that array
 
     def __call__(self, obs: Any) -> Read:
-        """Return the observations `obs` as arrays of streams, with the form, one or a batch, in which they were given.
+        """Return the observations `obs` as arrays [B, ...] of streams, and whether they were one or a batch (`Read`).
 
         Raises ConfigError, as in training, where they are not of the space.
         """

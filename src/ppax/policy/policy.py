@@ -31,7 +31,11 @@ from ppax.training.host.streams import hold_carry
 
 
 class ActionValue(NamedTuple):
-    """Result of `Policy.act` with `return_value`: actions and V, both in the form of the observation."""
+    """Result of `Policy.act` with `return_value`: actions and V, each for one observation or a batch, as it was given.
+
+    V is [], or [b] for a batch. Where an observation is that of all agents, V is [agents] or [b, agents], with groups
+    in a dict by group. For observations in a dict by agent, both are dicts by agent.
+    """
 
     action: Any  # as the environment takes it
     value: Any  # float32: V, the critic's estimate of the discounted return, for each agent of the observation

@@ -1,4 +1,7 @@
-"""Programs of a policy for NumPy arrays: written in NumPy for small networks, else one compiled call."""
+"""Programs of a policy: functions from memory and observations of all streams to memory, actions and V.
+
+`Policy.act` calls them. A program is computed in NumPy for small networks, else by one function that JAX compiles.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,10 @@ Program = Callable[[Sequence[Any], Sequence[Any]], Called]
 
 
 class InNumpy:
-    """Program of a policy in NumPy; samples are drawn from `rng` (None: the mode is taken).
+    """Program of a policy in NumPy; it samples actions, or without `rng` takes the mode.
 
-    `return_value` adds V. Raises NoNumpyVersion or TypeError where network or distribution have no NumPy version.
+    Samples are drawn from `rng`. `return_value` adds V. Raises NoNumpyVersion or TypeError where network or
+    distribution have no NumPy version.
     """
 
     def __init__(
@@ -64,9 +68,9 @@ class InNumpy:
 
 
 class InJax:
-    """Program of a policy as one compiled call; samples are drawn with keys from `rng` (None: the mode is taken).
+    """Program of a policy as one function compiled by JAX; it samples actions, or without `rng` takes the mode.
 
-    `return_value` adds V.
+    The keys of samples are made from `rng`. `return_value` adds V.
     """
 
     def __init__(

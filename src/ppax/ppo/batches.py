@@ -41,7 +41,12 @@ def cut(steps: Transition, targets: Targets, length: int) -> Batch:
 
 
 class Minibatch(NamedTuple):
-    """Inputs of one gradient step: m sequences of L steps with their targets and weights."""
+    """Inputs of one gradient step: m sequences of L steps with their targets and weights.
+
+    `learns` says whether any row is valid: without one the gradient step is skipped. `acts` says whether the policy
+    learns from any row. `metrics` are about the minibatch itself, such as that its advantages could not be
+    standardised.
+    """
 
     drawn: MinibatchIndices  # [m]
     valid: Array  # [m, L]

@@ -73,7 +73,11 @@ class Terms(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """Result of the hook `Extension.observe`: the extension's next state, and whether to apply the gradient step."""
+    """Result of the hook `Extension.observe`: the extension's next state, and whether to apply the gradient step.
+
+    `inner` is the state that the extension has during one update. `proceed` False skips this gradient step only: an
+    extension that ends the update returns False in each later step, too. None does not skip.
+    """
 
     inner: PyTree  # state inside the update
     proceed: Array | None = None  # [] bool: whether to apply this gradient step and later ones may; None: yes
@@ -170,9 +174,9 @@ class Rows(NamedTuple):
         return in_float32(obs if stats is None else normalization.normalize_obs(stats, obs))
 
     def encode(self, obs: PyTree) -> PyTree:
-        """Return the network's features of the observations `obs` [N, ...], before the memory (`Network.encode`).
+        """Return the encoded observations, `Network.encode` of `obs` [N, ...]: what the network's memory reads.
 
-        `obs` may be other observations than the rows' own.
+        `obs` may be other observations than the rows' own. The result is a tree of float32 arrays, [N, ...] each.
         """
         with precise(self.agent.network, self.agent.compute_dtype, self.learner.params) as params:
             return in_float32(jax.vmap(self.agent.network.encode, (None, 0))(params, self.inputs(obs)))

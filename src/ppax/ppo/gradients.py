@@ -20,10 +20,10 @@ __all__ = ["Plain"]
 
 
 class Gradient(NamedTuple):
-    """Gradient of a loss as one vector, in the order of `ravel_pytree`, and the loss's metrics, packed into two arrays.
+    """Gradient of a loss as one vector, in the order of `ravel_pytree`; and the loss's metrics, packed as a `Summary`.
 
-    Maxima and minima among the metrics are of this device's rows only: `update_metrics` combines them over devices, for
-    all gradient steps of an update at once.
+    A Summary has two arrays, of means, and of maxima and negated minima. Maxima and minima are of this device's rows
+    only: `update_metrics` combines them over devices, for all gradient steps of an update at once.
     """
 
     vector: Array  # [P]

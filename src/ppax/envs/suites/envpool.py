@@ -68,9 +68,10 @@ class EnvPoolVector(VectorEnv):
             self.single_action_space = self._pool.action_space
 
     def _with_stats(self, reward: np.ndarray, over: np.ndarray, info: dict[str, Any]) -> dict[str, Any]:
-        """Return `info`, for Atari games with rewards and episode ends for logs as an entry "episode_stats".
+        """Return `info`, for Atari games with an entry "episode_stats": rewards and episode ends [num_envs] for logs.
 
-        In Atari games learning uses clipped rewards and single lives, while logs have the scores of whole games.
+        Learning uses clipped rewards and an end at each lost life; the entry is a pair of the unclipped rewards and the
+        ends of whole games. The `info` of other environments is returned as it is.
         """
         return info | {"episode_stats": (np.asarray(reward, np.float32), over)} if self._rules else info
 

@@ -41,10 +41,11 @@ def ids() -> list[str]:
 def gymnasium_spec(env_id: str) -> registration.EnvSpec:
     """Return Gymnasium's registered spec of `env_id`; without a version in the id, that of the newest one.
 
-    In "module:id" the module, which registers the id, is imported first. If an id of this name is not registered yet,
-    all packages that the user trusts are imported. Warns if there is a newer version. Raises ConfigError for an unknown
-    id, and Untrusted for a module of a package that the user does not trust: ids also come from run files, which must
-    not execute code by themselves.
+    In "module:id" the module, which registers the id, is imported first. If an id without a module is not registered in
+    any version, all packages are imported that the user has declared trusted (for example by `ppax.trust`), as one of
+    them may register it. Warns if there is a newer version. Raises ConfigError for an unknown id, and Untrusted for a
+    module of a package that the user has not declared trusted: ids also come from run files, which must not execute
+    code by themselves.
     """
     module, _, name = env_id.rpartition(":")
     if module:

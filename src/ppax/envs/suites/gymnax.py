@@ -40,9 +40,10 @@ DRAWN: dict[str, tuple[Any, dict[str, str]]] = {
 class Gymnax:
     """Environment of gymnax, without its time limit. Create it with `load`.
 
-    Its parameters are traced, in `params`. Spaces must be known while tracing: of the parameters on which spaces
-    depend, `ends` also has static values, the lowest and highest ones that were given to `make`. Parameters that are
-    changed later do not change the spaces, so that a policy's actions keep their bounds.
+    `params` has gymnax's parameters, as traced leaves. But spaces must be known while tracing: for each parameter on
+    which spaces depend, the static field `ends` has its name, and the lowest and the highest value that the options of
+    `ppax.make` give it. Parameters that are changed later do not change the spaces, so that a policy's actions keep
+    their bounds.
     """
 
     params: PyTree  # gymnax's own EnvParams
@@ -103,7 +104,8 @@ class Gymnax:
     def render(self, state: PyTree) -> np.ndarray:
         """Return a picture [H, W, 3] of the state.
 
-        Classic control looks like the built-in environments; others are drawn as their observation.
+        Classic control is drawn as ppax's built-in environments are. Of any other environment the observation is drawn:
+        a grid as coloured cells, a vector as a coloured square for each number (`pictures.draw_observation`).
         """
         drawn, rename = DRAWN.get(type(self.env).__name__, (None, {}))
         if drawn is not None:
@@ -126,10 +128,12 @@ def load(env_id: str, **kwargs: Any) -> Environment:
 
 
 def with_spaces(env: Any, params: Mapping[str, Any]) -> Any:
-    """Return `env`, a gymnax environment in any wrappers, with the spaces that belong to the parameters `params`.
+    """Return `env`, a gymnax environment in any wrappers, with the spaces for the values that `params` give.
 
-    A parameter is a value, or a range with "low" and "high". Raises ConfigError for a range in which the number of
-    actions or observations changes.
+    `ppax.make` calls it, because parameters may set the bounds of actions. `params` has, by name, a value or a range
+    with "low" and "high"; the spaces for a range contain the actions and observations of all its values. Raises
+    ConfigError if the spaces at the two ends of a range differ in more than bounds, such as in the number of discrete
+    actions.
     """
     if not isinstance(env, Gymnax):
         return dataclasses.replace(env, env=with_spaces(env.env, params))

@@ -94,7 +94,10 @@ class JaxMARL:
         return spaces.Dict({name: space(members) for name, members in self.groups})
 
     def _by_agent(self, values: Any, dtype: Any) -> PyTree:
-        """Return values by agent's name as an array of A agents, [A, ...]; with groups a dict of arrays by group."""
+        """Return the entries of `values`, a dict by agent's name, stacked to one array [A, ...] of the A agents.
+
+        With groups of agents the result is a dict by group's name of such arrays.
+        """
         if not self.groups:
             return _stack(values, self.env.agents, dtype)
         return {name: _stack(values, members, dtype) for name, members in self.groups}

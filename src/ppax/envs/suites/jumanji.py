@@ -64,14 +64,21 @@ class Jumanji:
         return EnvStep(strong(state), obs, reward, terminated, ended & ~terminated, mask)
 
     def _convert_action(self, action: Array) -> Array:
-        """Return an action of `action_space` in Jumanji's form."""
+        """Return `action`, which is of `action_space`, as Jumanji's `step` takes it.
+
+        A Discrete action over the product of several choices becomes a vector with the index of each choice.
+        """
         spec, space = self.env.action_spec, self.action_space
         if spec.shape and isinstance(space, spaces.Discrete):
             action = jnp.stack(jnp.unravel_index(action, tuple(np.asarray(spec.num_values))))
         return jnp.asarray(action, spec.dtype)
 
     def _split_mask(self, observation: Any) -> tuple[PyTree, Array | None]:
-        """Return Jumanji's observation without its mask, and the mask [n]; None without masks."""
+        """Return Jumanji's observation without its action mask, and the mask as a vector; None if there is no mask.
+
+        The vector has one element for each action of a Discrete space. For a MultiDiscrete space it has one for each
+        option of each choice, choice after choice.
+        """
         tree = _plain(observation)
         mask = tree.pop(MASK, None) if isinstance(tree, dict) else None
         obs = _cast(self.observation_space, tree)

@@ -30,9 +30,10 @@ NUMBER = {word: i + 1 for i, word in enumerate(WORDS)}  # 0: no word
 class MiniGridRoom(gymnasium.Env):
     """Room of MiniGrid or BabyAI, with observations that a network can read.
 
-    * `view` "partial": `image`, what the agent sees, as planes of 0 and 1, [7, 7, objects + colours + states], and its
-      `direction`. "full": the same for the whole grid, in which the agent is an object. "pixels" and "full_pixels":
-      `image` is a picture of this, uint8 [H, W, 3].
+    * `image`, as `view` says. "partial": what the agent sees, as planes of 0 and 1, [7, 7, objects + colours + states].
+      "full": the whole grid, in which the agent is an object, as such planes. "pixels": a picture of what the agent
+      sees, uint8 [H, W, 3]. "full_pixels": a picture of the whole grid.
+    * `direction`: the direction in which the agent looks, from 0 to 3.
     * `mission`, where the mission differs between episodes: [mission_words], the index of each of its words in the
       vocabulary WORDS, from 1, then zeros. `mission_words` is by default the length of the room's longest mission.
     """

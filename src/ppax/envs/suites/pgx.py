@@ -47,7 +47,10 @@ class Pgx:
 
     @property
     def agent_names(self) -> tuple[str, ...]:
-        """Names of the players, by Pgx's numbers; who begins is drawn at every reset."""
+        """Names of the players, "player_0", "player_1" and so on, with Pgx's numbers of the players.
+
+        The numbers do not say who begins, which is drawn at every reset.
+        """
         return tuple(f"player_{i}" for i in range(self.env.num_players))
 
     @property

@@ -25,7 +25,8 @@ def draw_observation(obs: Any) -> np.ndarray:
 def draw_grid(values: np.ndarray) -> np.ndarray:
     """Return a picture [H', W', 3] of a grid [H, W] or [H, W, C], with a coloured square for each cell.
 
-    A cell has the colour of its last channel that is not 0. Three channels with more than two values are drawn as RGB.
+    A cell of [H, W, C] has the colour of its last channel that is not 0; in a grid [H, W] all numbers but 0 have one
+    colour. An array [H, W, 3] with more than two different numbers is drawn as RGB.
     """
     values = values if values.ndim == 3 else values[..., None]
     if values.shape[2] == 3 and len(np.unique(values)) > 2:

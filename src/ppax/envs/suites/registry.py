@@ -94,10 +94,10 @@ def require_adapted(env: object) -> None:
 
 
 def with_spaces(suite: str, env: Any, env_params: Mapping[str, Any]) -> Any:
-    """Return an environment of a suite with the spaces that belong to the parameters `env_params`.
+    """Return an environment of a suite with the spaces for the values that `env_params` give its parameters.
 
-    In most suites the spaces depend on no parameter, and `env` is returned unchanged. A parameter is a value, or a
-    range with "low" and "high".
+    In most suites the spaces depend on no parameter, and `env` is returned unchanged. `env_params` has, by name, a
+    value or a range with "low" and "high".
     """
     return _adapter(suite).with_spaces(env, env_params) if SUITES[suite].follows_params and env_params else env
 

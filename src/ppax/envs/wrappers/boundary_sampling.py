@@ -38,10 +38,11 @@ class BoundarySamplingState(NamedTuple):
 class BoundarySampling(Wrapper):
     """Wrapper of `env`, which draws parameters at resets: in a `share` of episodes one of them is an end of its range.
 
-    This is the boundary sampling of automatic domain randomisation (ADR), which measures the policy at the ends. It
-    adds two metrics for each end of a range, which are then summed over the episodes of a rollout: the performance
-    (`total_name`) and the number of episodes (`count_name`). If ADR moves an end of a range during an episode that is
-    played at this end, the episode is not counted.
+    This is the boundary sampling of automatic domain randomisation (ADR), which measures the policy at the ends. For
+    each end of a range there are two metrics, whose values in the last steps of episodes are summed over a rollout: the
+    performance in an episode at this end (`total_name`), and 1, which counts the episode (`count_name`). Performance is
+    the undiscounted return, or the environment's metric of the name `metric`; with an agent axis, that of each agent.
+    If ADR moves an end of a range during an episode that is played at this end, the episode is not counted.
     """
 
     env: Any  # Randomised
@@ -72,8 +73,9 @@ class BoundarySampling(Wrapper):
     def step(self, state: BoundarySamplingState, action: PyTree, key: Key) -> EnvStep:
         """Return the result of one step of the inner environment, with two metrics for each end of a range.
 
-        For the end at which this episode is played, they are its performance so far and a count of 1; for all other
-        ends 0.
+        For the end at which this episode is played, they are, in every step, the performance (the undiscounted return
+        so far, or the environment's metric of the name `metric`) and 1; for all other ends they are 0. Episode
+        statistics use their values in an episode's last step only.
         """
         step: EnvStep = self.env.step(state.inner, action, key)
         so_far = state.episode_return + jnp.asarray(step.reward, jnp.float32)

@@ -85,9 +85,10 @@ class TeamState(NamedTuple):
 class TeamView(Wrapper):
     """Wrapper of `env` with dict observations: "own", and optionally "agent" and "joint". Create it with `team_view`.
 
-    "own" is the agent's observation in `env`, and "agent" the agent's index. "joint" is the same for all agents:
-    `global_state` of the environment if it has one, else the concatenated observations of all agents, with zeros for
-    agents whose episode has ended. Where `env` has groups of agents, spaces and observations are dicts by group.
+    "own" is the agent's observation in `env`, and "agent" the agent's index, an integer of the space Discrete(A) with A
+    agents. "joint" is the same for all agents: `global_state` of the environment if it has one, else the concatenated
+    observations of all agents, with zeros for agents whose episode has ended. Where `env` has groups of agents, spaces
+    and observations are dicts by group.
     """
 
     agent_ids: bool = static("add the agent's index to its observation")

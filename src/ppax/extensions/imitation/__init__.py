@@ -1,4 +1,4 @@
-"""Imitation: extensions that distil teachers, clone the actions of demonstrations, or reward similar motions."""
+"""Imitation: extensions that distil teachers, clone demonstrated actions, or reward motions like demonstrated ones."""
 
 from ppax.extensions.imitation.cloning import BehaviourCloning, clone
 from ppax.extensions.imitation.demonstrations import Demonstrations

@@ -74,9 +74,10 @@ def clone(env: Any, demonstrations: Any = "", checksum: str = "", coef: Scalar =
 
     `demonstrations` is the path of an .npz file, or a mapping, with the arrays `observations`, `actions`,
     `terminations` and `truncations`, episodes one after the other. A path is kept in the run file, and read again when
-    the run is continued; arrays have to be passed again. With a `checksum`, demonstrations are read only when the loss
-    is first computed, and must have this checksum. Raises ConfigError, naming the array, where one does not fit the
-    spaces, and for a file that is missing.
+    the run is continued; arrays have to be passed again. `checksum` is the SHA-256 of these arrays, which ppax writes
+    into the run file; leave it out in your own calls. With a `checksum`, demonstrations are read only when the loss is
+    first computed, and ConfigError is raised then if their checksum differs. Raises ConfigError, naming the array,
+    where one does not fit the spaces, and for a file that is missing.
     """
     path = os.path.abspath(demonstrations) if isinstance(demonstrations, str | Path) and str(demonstrations) else ""
     if not path and isinstance(demonstrations, str):

@@ -139,11 +139,12 @@ def read(source: Any, observation: spaces.Space, action: spaces.Space) -> Demons
 
 
 def read_transitions(source: Any, chosen: Sequence[Chosen]) -> Transitions:
-    """Return the pairs of successive observations in an .npz file, or in a mapping of arrays; ConfigError unless valid.
+    """Return the pairs of successive observations in an .npz file, or in a mapping of arrays.
 
     `chosen` selects the elements of an observation that are read. An array of the file may have all elements, or only
     the chosen ones, in the order of their indices. Of an episode whose last observation is not in the file, there is
-    one pair fewer.
+    one pair fewer. Raises ConfigError where an array is missing, has another shape, or has numbers that are not finite,
+    and where no episode has two observations.
     """
     arrays = _arrays(source, OF_TRANSITIONS)
     ended = _ends(arrays)
@@ -227,8 +228,9 @@ def _checksum(arrays: Iterable[np.ndarray]) -> str:
 def _from_file(path: str, fields: Sequence[str]) -> dict[str, Any]:
     """Return the arrays of an .npz file by name; ConfigError where there is no file, or it is no valid .npz file.
 
-    An array with the name "a/b" is in a mapping "a" under "b". Arrays of Python objects are refused, as reading them
-    could execute code.
+    Only arrays that belong to `fields`, names such as "observations", are read; all others are empty in the result,
+    which has them so that messages can list their names. An array with the name "a/b" is in a mapping "a" under "b".
+    Arrays of Python objects are refused, as reading them could execute code.
     """
     if not os.path.isfile(path):
         raise ConfigError(f"{FIELD} = {path!r}: is no file; must be an .npz file with {', '.join(fields)}")
@@ -277,7 +279,10 @@ def _is_field(name: str, fields: Sequence[str]) -> bool:
 
 
 def _nested(arrays: Any, fields: Sequence[str] = FIELDS) -> dict[str, Any]:
-    """Return `arrays` with every "a/b" in a mapping "a" under "b"; ConfigError if `arrays` is no mapping."""
+    """Return `arrays` with every "a/b" in a mapping "a" under "b"; ConfigError if `arrays` is no mapping.
+
+    `fields` are the names of the arrays that the error's message asks for.
+    """
     if not isinstance(arrays, Mapping):
         kind = type(arrays).__name__
         raise ConfigError(f"{FIELD}: a {kind}; must be the path of an .npz file, or a mapping of {', '.join(fields)}")
@@ -335,10 +340,12 @@ def _tree(space: spaces.Space, columns: Any) -> PyTree:
 
 
 def _rows_of_actions(ended: np.ndarray, observations: int) -> np.ndarray:
-    """Return the indices [n] of the observations in which an action was taken: all but the last one of each episode.
+    """Return the indices [n] of the observations in which an action was taken, among those of whole episodes.
 
-    `ended` [n] is True for the last actions of episodes. `observations` is the number of observations: n, or n and one
-    more for each episode; otherwise ConfigError is raised.
+    Whole episodes have one observation more than actions, the last one. `ended` [n] is True for the last actions of
+    episodes. `observations` is the number of observations: n and one more for each episode. It may also be n, without
+    the last observations; then an action was taken in each, and the callers do not use the result. ConfigError is
+    raised for any other number.
     """
     steps, episodes = len(ended), int(ended.sum()) + int(not ended[-1])
     if observations not in (steps, steps + episodes):

@@ -50,13 +50,13 @@ load_policy: Callable[[str], Any] = _unset
 
 @part
 class Distillation(Extension):
-    """Distillation of a teacher policy: coef * KL(teacher || student) on the student's own steps. Rusu et al. 2016,
+    """Distillation of a teacher policy: coef * KL(teacher || student) on the steps of rollouts. Rusu et al. 2016,
     https://arxiv.org/abs/1511.06295
 
-    With `beta`, DAgger (Ross et al. 2011, https://arxiv.org/abs/1011.0686): the teacher acts in some steps. The teacher
-    has the action space and the distribution of the student; of the environment's observation it may read other entries
-    than the student's actor. Of several teachers, `select` chooses one in each step. In Python
-    `ppax.imitation.distill` makes this part.
+    The student collects the rollouts; with `beta`, the teacher acts in some of their steps (DAgger, Ross et al. 2011,
+    https://arxiv.org/abs/1011.0686). The teacher must have the student's action space, and a distribution of the same
+    class with the same bounds; of the environment's observation it may read other entries than the student's actor. Of
+    several teachers, `select` chooses one in each step. In Python `ppax.imitation.distill` makes this part.
     """
 
     teacher: str = static(
@@ -109,7 +109,7 @@ class Distillation(Extension):
         """Return coef * KL(teacher || student) for each row, [N].
 
         If there are several teachers, the divergence is from the one that `select` chose in the row's step. Raises
-        ConfigError where the distributions of teacher and student are not of one kind.
+        ConfigError where the distributions of teacher and student differ in their class or bounds.
         """
         wanted, own = rows.extras, rows.policy.distribution
         _require_alike(wanted, own)
@@ -253,9 +253,10 @@ def _split(checksum: str, count: int) -> list[str]:
 
 
 def _memory_of_each(memory: Sequence[str], count: int) -> list[tuple[str, ...]]:
-    """Return the descriptions of the arrays of memory of each of `count` teachers, from those of all teachers.
+    """Return, for each of `count` teachers, the descriptions of its arrays of memory, such as ("float32[64]",).
 
-    If there are several teachers, each text in `memory` begins with its teacher's number, as "0: float32[64]".
+    `memory` has the descriptions of all teachers. If there are several teachers, a description in `memory` begins with
+    its teacher's number, as "0: float32[64]"; the result is without these numbers.
     """
     if count == 1:
         return [tuple(memory)]
@@ -264,9 +265,9 @@ def _memory_of_each(memory: Sequence[str], count: int) -> list[tuple[str, ...]]:
 
 
 def _require_alike(wanted: Any, own: Any) -> None:
-    """Raise ConfigError unless the distributions of teacher and student, `wanted` and `own`, are of one kind.
+    """Raise ConfigError unless the distributions of teacher and student have the same class and the same bounds.
 
-    They must also have the same bounds.
+    `wanted` is the teacher's distribution, `own` the student's.
     """
     if jax.tree.structure(wanted) != jax.tree.structure(own):  # type: ignore[operator]
         names = type(wanted).__name__, type(own).__name__
@@ -287,9 +288,10 @@ class Teacher:
     """
 
     def __init__(self, source: str, checksum: str, memory: tuple[str, ...], wanted: Wanted, policy: Any = None):
-        """Keep the teacher's path, checksum and arrays of memory, and the student's spaces, in `wanted`.
+        """Keep the teacher's path `source`, its checksum, the descriptions `memory`, and the requirements `wanted`.
 
-        Without a `policy`, it is read from the path `source` at its first use.
+        `memory` describes each array of the teacher's memory in one stream, as "float32[64]". `wanted` has the spaces
+        of the student's environment. Without a `policy`, the teacher is read from `source` at its first use.
         """
         self.source, self.checksum, self.memory, self.wanted, self.policy = source, checksum, memory, wanted, policy
         # two policies of Python may have equal weights and other activations
@@ -459,7 +461,7 @@ class Teachers:
 
 
 def _stacked(values: Sequence[Array | None]) -> Array:
-    """Return V of K teachers, [...] each, as [..., K]."""
+    """Return V of K teachers, [...] each, as one array [..., K]; called only where all teachers have computed V."""
     return jnp.stack([value for value in values if value is not None], axis=-1)
 
 
@@ -483,7 +485,10 @@ def _selected(index: Array, trees: Sequence[PyTree]) -> PyTree:
 
 
 class Taught(NamedTuple):
-    """Result of `Teacher.follow`: a teacher's distributions in a rollout, and the teacher's memory after it."""
+    """Result of `follow`: a teacher's distributions in a rollout, the teacher's memory after it, and V if asked for.
+
+    `Teachers.follow` returns the distributions of the teacher selected in each step, all teachers' memory, and no V.
+    """
 
     distribution: Any  # [T, B]
     memory: PyTree  # [B, ...]
@@ -491,7 +496,11 @@ class Taught(NamedTuple):
 
 
 class TeacherActed(NamedTuple):
-    """Result of `Teacher.act`: one step of a teacher in every stream (one agent in one environment)."""
+    """Result of `act`: a teacher's next memory, distribution, sampled action and V in every stream.
+
+    A stream is one agent in one environment. Of several teachers, `Teachers.act` returns the memory of all,
+    distribution and action of the selected one, and no V.
+    """
 
     memory: PyTree  # [B, ...]
     distribution: Any  # [B]

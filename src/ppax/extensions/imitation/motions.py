@@ -1,4 +1,4 @@
-"""Adversarial motion prior (AMP): a discriminator of transitions rewards moving as in demonstrations. Peng et al. 2021,
+"""Adversarial motion prior (AMP): a reward for motions like demonstrated ones, by a discriminator. Peng et al. 2021,
 https://arxiv.org/abs/2104.02180
 
 Section 5: a discriminator tells pairs of successive observations in demonstrations (target 1) from the policy's (target
@@ -59,10 +59,11 @@ class MotionPriorState(NamedTuple):
 
 @part
 class MotionPrior(Extension):
-    """Adversarial motion prior (AMP): a reward for moving as in demonstrations. Peng et al. 2021,
+    """Adversarial motion prior (AMP): a reward for motions like demonstrated ones. Peng et al. 2021,
     https://arxiv.org/abs/2104.02180
 
-    The reward becomes task_coef * (reward so far) + style_coef * max(0, 1 - (D - 1)^2 / 4), with the output D of a
+    The reward becomes task_coef * r + style_coef * max(0, 1 - (D - 1)^2 / 4). Here r is the environment's reward
+    (scaled if the agent scales rewards) after the changes of the extensions before this one, and D is the output of a
     discriminator for the pair of observations before and after a step. In Python `ppax.imitation.motion_prior` makes
     this part.
     """
@@ -199,13 +200,16 @@ class MotionPrior(Extension):
 def motion_prior(
     env: Any, demonstrations: Any = "", checksum: str = "", entries: tuple[str, ...] = (), **options: Any
 ) -> MotionPrior:
-    """Return the extension that rewards moving as in `demonstrations`, for the observations of `env`.
+    """Return the extension that rewards motions like those in `demonstrations`, for the observations of `env`.
 
     `demonstrations` is the path of an .npz file, or a mapping, with the arrays `observations`, `terminations` and
-    `truncations`, episodes one after the other; `observations` may have the chosen `entries` alone. `options` are the
-    other fields of `MotionPrior`. A path is kept in the run file, and read again when the run is continued; arrays have
-    to be passed again. With a `checksum`, demonstrations are read only when they are first needed, and must have this
-    checksum. Raises ConfigError, naming the array, where one does not fit the observations, and for a missing file.
+    `truncations`, episodes one after the other. `entries` are texts such as "joints" or "joints.4:7", which select what
+    the discriminator reads of an observation; () selects all. `observations` may have the selected elements alone.
+    `options` are the other fields of `MotionPrior`. A path is kept in the run file, and read again when the run is
+    continued; arrays have to be passed again. `checksum` is the SHA-256 of the demonstrations, which ppax writes into
+    the run file; leave it out in your own calls. With a `checksum`, demonstrations are read only when they are first
+    needed, and ConfigError is raised then if their checksum differs. Raises ConfigError, naming the array, where one
+    does not fit the observations, and for a missing file.
     """
     path = os.path.abspath(demonstrations) if isinstance(demonstrations, str | Path) and str(demonstrations) else ""
     if not path and isinstance(demonstrations, str):

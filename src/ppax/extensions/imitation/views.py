@@ -45,7 +45,10 @@ def follow_path(obs: PyTree, name: str) -> PyTree:
 
 
 def names_in(space: spaces.Space, above: str = "") -> Iterator[str]:
-    """Yield the names of all entries of a Dict space, those inside other entries with dots; none for other spaces."""
+    """Yield the names of all entries of a Dict space, those inside other entries with dots; none for other spaces.
+
+    `above` is put in front of each name: for the space of an entry "state" it is "state.", else "".
+    """
     for key, inner in space.spaces.items() if isinstance(space, spaces.Dict) else ():
         yield f"{above}{key}"
         yield from names_in(inner, f"{above}{key}.")

@@ -63,11 +63,12 @@ class Attention:
         return {"x": x, "query": qkv[: self.width], "kv": qkv[self.width :]}
 
     def scan(self, params: Params, carry: PyTree, x: PyTree, first: Array) -> Memory:
-        """Return the attention memory's new cache of keys and values, and each step's attention output, [L, width].
+        """Return the attention memory's new cache of keys and values, and for each of L steps what `project_out` reads.
 
-        `x` is what `project_in` returns, for a sequence of L steps of one stream (one agent in one environment).
-        `carry` is the cache before it. Steps attend to no step before the last True in `first` [L], where an episode
-        begins.
+        That is a dict with "x", the embedded features, and "attended", the attention output, [L, width] each. The
+        argument `x` is what `project_in` returns, for a sequence of L steps of one stream (one agent in one
+        environment). `carry` is the cache before it. `first` [L] is True where an episode begins; a step attends to no
+        step of an earlier episode.
         """
         past = prepend_recent(carry, x["kv"].astype(jnp.float32), first)
         recent, length = past.recent(self.steps - 1), first.shape[0]

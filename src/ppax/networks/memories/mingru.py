@@ -39,7 +39,10 @@ class MinGRU:
         return {"input": jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *parts)}
 
     def output_size(self, size: int) -> int:
-        """Return the length of the minimal GRU's output, its state, which is `width`."""
+        """Return the length of the minimal GRU's output, which is `width`.
+
+        The output is a mean of state and skip input, weighted by the highway gate.
+        """
         return self.width
 
     def initial_carry(self, size: int) -> Array:

@@ -73,10 +73,11 @@ def init_gates(key: Key, size: int, width: int, gates: int) -> Params:
 # Forward-mode rule, which JAX transposes by itself: under vmap the kernel's gradient is one product for all streams
 @jax.custom_jvp
 def recurrent_matmul(recurrent_out: Array, h: Array, kernel: Array) -> Array:
-    """Return `recurrent_out` [L, n] unchanged, but with the gradient that `h @ kernel` has with respect to `kernel`.
+    """Return `recurrent_out` [L, n] unchanged, but give `kernel` the gradient that it has in `h @ kernel`.
 
-    `h` is [L, width] and `kernel` [width, n]; `h` receives no gradient. A caller that has computed the product already,
-    or needs only its gradient, so avoids computing it again.
+    `h` is [L, width] and `kernel` [width, n]. Neither `recurrent_out` nor `h` receives a gradient. It is for a caller
+    that has computed the product already, or that needs only this gradient and passes zeros as `recurrent_out`: the
+    product is not computed again.
     """
     return recurrent_out
 

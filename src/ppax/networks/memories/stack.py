@@ -34,7 +34,8 @@ class Stack:
     def init(self, key: Key, size: int) -> Params:
         """Return new parameters of each layer of the stack, by name "0", "1", ..., for features [size].
 
-        Raises ConfigError if `cell` is a memory that cannot be stacked.
+        Raises ConfigError if `cell` carries nothing from step to step, as the memory `none` does, or if it is a
+        `Window` without hidden layers, of which a stack is one longer window.
         """
         sizes = self._sizes(size)
         if not jax.tree.leaves(self.cell.initial_carry(size)):

@@ -1,10 +1,12 @@
-"""Deterministic step of a policy as a function of named arrays, with the same names in every exported format.
+"""Inference function of a policy, as a bundle exports it: named observations and carry to named actions and next carry.
 
-Inputs are `obs` and `first`, for policies with action masks `mask`, and for policies with memory `carry`. Outputs are
-`action`, `log_prob` (of the mode, before clipping), for policies with memory `next_carry`, and on demand `value`, V of
-the observation. Entries of a Dict have names such as `obs.position`, of a Tuple `action.0`. The leading axes are [b]
-for agents that share a policy, [b, agents] for independent agents and groups, with any batch size b. Entries of
-observations and arrays of memory that only the critic reads are neither inputs nor outputs, unless there is `value`.
+The names are the same in every exported format. Actions are modes of the distribution; a carry is the recurrent state
+of the policy's memory. Inputs are `obs` and `first`, for policies with action masks `mask`, and for policies with
+memory `carry`. Outputs are `action`, `log_prob` (of the mode, before clipping), for policies with memory `next_carry`,
+and on demand `value`, V of the observation. Entries of a Dict have names such as `obs.position`, of a Tuple `action.0`.
+The leading axes are [b] for agents that share a policy, [b, agents] for independent agents and groups, with any batch
+size b. Entries of observations and arrays of carries that only the critic reads are neither inputs nor outputs, unless
+there is `value`.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class InterfaceArray(NamedTuple):
 
 
 class Interface:
-    """Deterministic step of a policy, a pure function (learner, inputs by name) -> outputs by name, and its shapes."""
+    """Inference function of a policy, a pure function (learner, inputs by name) -> outputs by name, and its shapes."""
 
     def __init__(self, policy: Policy, *, return_value: bool = False):
         """Find names and shapes of a policy's inputs and outputs; ConfigError where two would have the same name.
@@ -65,7 +67,7 @@ class Interface:
                 raise ConfigError(f"{kind} {double!r}: two entries have this name; rename one of the space's entries")
 
     def __call__(self, learner: PyTree, inputs: Arrays) -> Arrays:
-        """Return the outputs by name for a batch [b, ...]: actions (modes), their log-probabilities, next memory, V."""
+        """Return the outputs by name for a batch [b, ...]: actions (modes), their log-probabilities, next carry, V."""
         paths, structure = jax.tree_util.tree_flatten_with_path(self._template)
         flat = [self._to_streams(inputs[_name(path)]) for path, _ in paths]
         given = jax.tree.unflatten(structure, flat)
@@ -134,7 +136,8 @@ class Interface:
     def _from_streams(self, x: Array, path: Any, batch: Any) -> Array:
         """Return an output with batch and agents in two axes: [b * agents, ...] becomes [b, agents, ...].
 
-        It is unchanged if the interface has no axis of agents. `path` is the output's, and `batch` is b.
+        It is unchanged if the interface has no axis of agents. `path` is the output's key path in the tree of outputs:
+        with groups, it says which group's agents the output is of. `batch` is b.
         """
         if not self._apart:
             return x

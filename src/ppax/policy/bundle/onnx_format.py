@@ -1,4 +1,7 @@
-"""ONNX format of a bundle: the policy's step, converted by jax2onnx and run by onnxruntime (extra `onnx`)."""
+"""ONNX format of a bundle: the policy's inference function (see `interface.py`), from observations to actions.
+
+jax2onnx converts the function to a model, and onnxruntime runs the model (extra `onnx`).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ LOGGERS = ("jax2onnx", "onnx_ir")
 
 
 def to_onnx(interface: Interface, learner: PyTree) -> bytes:
-    """Return the policy's step as an ONNX model, serialised; ConfigError where jax2onnx cannot convert it."""
+    """Return the policy's inference function `interface`, with the weights `learner`, as a serialised ONNX model.
+
+    Raises ConfigError where jax2onnx cannot convert it, or where it is too large for an ONNX file.
+    """
     import jax2onnx
 
     names, replay = [leaf.name for leaf in interface.inputs], replayed(interface, learner)
@@ -101,11 +107,11 @@ class Pair(NamedTuple):
 
 
 def replayed(interface: Interface, learner: PyTree) -> Callable[[Arrays], Arrays]:
-    """Return the policy's step with the weights `learner` as a function of its inputs by name, [b, ...] for any b.
+    """Return the inference function `interface` with the weights `learner`, of inputs by name, [b, ...] for any b.
 
-    A converter knows the basic primitives of JAX, but not all others. The function therefore replays the traced step
-    one basic primitive at a time: called functions and loops are inlined, unused operations dropped, and what depends
-    on weights alone is computed beforehand. Complex numbers become pairs of real ones.
+    A converter knows the basic primitives of JAX, but not all others. The returned function therefore replays the
+    traced inference function one basic primitive at a time: called functions and loops are inlined, unused operations
+    dropped, and what depends on weights alone is computed beforehand. Complex numbers become pairs of real ones.
     """
     (symbol,) = export.symbolic_shape("b")
     learner = jax.tree.map(jnp.asarray, learner)
@@ -134,9 +140,10 @@ def replayed(interface: Interface, learner: PyTree) -> Callable[[Arrays], Arrays
 
 
 def _run(operation: Operation, values: list[Any], batch: Any) -> None:
-    """Run one operation of a traced step: read its arguments from the list `values`, and write its results there.
+    """Run one operation of a traced function: read its arguments from the list `values`, and write its results there.
 
-    An index into `values`, a slot, stands for one array of the step. `batch` is the batch size, which may be symbolic.
+    An index into `values`, a slot, stands for one array of the function. `batch` is the batch size, which may be
+    symbolic.
     """
     params = {name: _sized(x, batch) for name, x in operation.params.items()}
     arguments = [values[slot] for slot in operation.reads]

@@ -133,9 +133,11 @@ def _learner(path: Path, agent: Any, spec: PolicySpec, arrays: dict[str, np.ndar
 def _require_formats(
     path: Path, policy: Policy, description: dict[str, Any], files: dict[str, bytes], weights: set[str]
 ) -> None:
-    """Raise DamagedBundle where inputs, NumPy program or platforms in a bundle do not fit its policy.
+    """Raise DamagedBundle where what a bundle has is not what ppax would write for the bundle's policy.
 
-    `weights` are the names of the bundle's arrays.
+    Compared are inputs and outputs in the description, and the platforms (CPU and CUDA) for which the StableHLO file is
+    compiled; the NumPy program must consist of known operations on inputs and weights. `weights` are the names of the
+    bundle's arrays.
     """
     interface = Interface(policy, return_value=description.get("value") is True)
     for key, leaves in (("inputs", interface.inputs), ("outputs", interface.outputs)):

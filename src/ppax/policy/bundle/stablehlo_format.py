@@ -1,4 +1,7 @@
-"""StableHLO format of a bundle: the policy's step by `jax.export`, with any batch size and the weights inside."""
+"""StableHLO format of a bundle: the policy's inference function (see `interface.py`), from observations to actions.
+
+`jax.export` serialises the function for any batch size, with the weights inside.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ PLATFORMS = ("cpu", "cuda")
 
 
 def to_stablehlo(interface: Interface, learner: PyTree) -> bytes:
-    """Return the policy's step, serialised for CPU and CUDA: a function of a dict of arrays, with weights inside."""
+    """Return the policy's inference function `interface` with the weights `learner`, serialised for CPU and CUDA.
+
+    It is a function from a dict of inputs by name to a dict of outputs by name.
+    """
     (batch,) = export.symbolic_shape("b")
     learner = jax.tree.map(jnp.asarray, learner)
     # without this, accelerators would round the factors of products in float32
@@ -26,14 +32,17 @@ def to_stablehlo(interface: Interface, learner: PyTree) -> bytes:
 
 
 def runner(data: bytes) -> Callable[[Arrays], Arrays]:
-    """Return a function that runs a serialised step, from inputs to outputs by name.
+    """Return a function that runs `data`, the result of `to_stablehlo`, from inputs to outputs by name.
 
-    Use it only for steps that this process has serialised, as it runs what is in `data`.
+    Use it only for `data` that this process has made, because what is in `data` is executed.
     """
     step = jax.jit(export.deserialize(bytearray(data)).call)
     return lambda inputs: jax.device_get(step(inputs))
 
 
 def platforms_of(data: bytes) -> Any:
-    """Return the platforms of a serialised step, without compiling it; damaged data may raise any exception."""
+    """Return the names of the platforms, ("cpu", "cuda"), for which `to_stablehlo` has serialised `data`.
+
+    Nothing is compiled; damaged data may raise any exception.
+    """
     return export.deserialize(bytearray(data)).platforms

@@ -35,7 +35,11 @@ TIES = 0.02  # largest share of rows in which rounding may choose another of two
 
 
 class Exported(NamedTuple):
-    """Result of an export: the bundle's path, and which formats are in it."""
+    """Result of an export: the bundle's path, which formats are in it, and how much they differ from the policy.
+
+    `in_float32` names the formats that compute in float32 although the policy computes in bfloat16. Their differences
+    are those from the policy in float32.
+    """
 
     path: Path
     differences: dict[str, float]  # of each format written: its largest difference from the policy
@@ -100,10 +104,10 @@ def write_bundle(
 def compared(
     interface: Interface, learner: Any, data: bytes, files: Mapping[str, bytes], formats: Collection[str]
 ) -> dict[str, float]:
-    """Return the largest difference of each format from a policy's step; ConfigError where it exceeds rounding.
+    """Return each format's largest difference from the policy's outputs; ConfigError where it exceeds rounding.
 
-    The step is `interface` with the parameters `learner`. `data` is the whole bundle, `files` are the files in it;
-    `formats` are the names of those to compare.
+    The policy is the inference function `interface` with the parameters `learner`. `data` is the whole bundle, `files`
+    are the files in it; `formats` are the names of those to compare.
     """
     run: dict[str, Callable[[Arrays], Arrays]] = {}
     if "numpy" in formats:
@@ -133,10 +137,11 @@ def _steps(interface: Interface, learner: Any) -> Iterator[tuple[Arrays, Arrays]
 
 
 def _difference(name: str, found: Arrays, wanted: Arrays) -> float:
-    """Return the largest difference between two outputs of one step; ConfigError where it exceeds rounding.
+    """Return the largest difference between outputs of the format `name`, `found`, and those of the policy, `wanted`.
 
-    Numbers are compared relative to max(1, their size). Actions of whole numbers may differ in a few rows (at most the
-    share TIES), where two actions are equally likely. `name` is the format that gave `found`.
+    Both are outputs for equal inputs. A difference is divided by max(1, |x|), where x is the policy's number. Actions
+    of whole numbers may differ in a few rows (at most the share TIES), where two actions are equally likely. Raises
+    ConfigError where a difference exceeds rounding.
     """
     largest, ties = 0.0, np.zeros(ROWS, bool)
     for key, x in wanted.items():

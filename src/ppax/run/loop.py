@@ -47,7 +47,7 @@ class TrainedChunk(NamedTuple):
 
     state: TrainState
     row: Row  # {} if no iteration was completed
-    grad_norm: float  # NaN if the last iteration was rejected because it was not finite
+    grad_norm: float  # NaN if an iteration of the chunk was rejected because it was not finite
     error: EnvError | None  # of a host environment that failed
     seconds: float
 

@@ -278,7 +278,10 @@ class Weights(NamedTuple):
 
 
 def weights_of(part: Any) -> Weights | None:
-    """Return the coefficients of an advantage estimator that comes with ppax; None for any other one."""
+    """Return what the one-step TD errors are weighted by in an advantage estimator of ppax; None for a user's own.
+
+    The check of an update computes the advantages from these weights by itself, and compares.
+    """
     if type(part) is GAE:
         return Weights(float(part.gae_lambda))
     if type(part) is TDLambda:

@@ -56,7 +56,7 @@ class DiagonalNormal:
         return 0.5 * (jnp.expm1(log_ratio) - log_ratio + z**2).sum(axis=-1)
 
     def metrics(self) -> dict[str, Array]:
-        """Return `policy_std` [...]: the mean over dimensions of the standard deviation of the normal variable u."""
+        """Return `policy_std` [...]: the mean over dimensions of the normal's standard deviation, unsquashed."""
         return {"policy_std": jnp.exp(self.log_std).mean(axis=-1)}
 
 

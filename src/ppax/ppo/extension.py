@@ -143,9 +143,10 @@ class Rows(NamedTuple):
     extras: PyTree = ()  # [N, ...] further inputs that `before` of this extension has made
 
     def forward(self, obs: PyTree, action_mask: PyTree | None = None) -> ForwardPass:
-        """Return the network's outputs for the observations `obs` [N, ...], used in place of the rows' own.
+        """Return the network's outputs for other observations of this minibatch's N rows: `obs` [N, ...], one for each.
 
-        A network with memory starts from the recurrent state that is stored for the beginning of each sequence of rows.
+        An extension's loss calls it to compare the outputs at changed observations with those at the recorded ones. A
+        network with memory starts from the recurrent state that is stored for the beginning of each sequence of rows.
         """
         obs, action_mask = to_pairs((obs, action_mask), self.sequences.valid.shape[1])
         steps = dataclasses.replace(self.sequences, obs=obs, action_mask=action_mask)

@@ -46,9 +46,9 @@ class Searching:
         total: int,
         decide: Callable[[Standings], list[Stop | Copy]] | None = None,
     ):
-        """Read the decisions recorded in the sweep directory `path`; `members` train for `total` iterations.
+        """Read from the sweep directory `path` which members (runs) were stopped or copied: a resumed sweep repeats it.
 
-        `decide`, if given, is called in place of the method `decide` of the plan's search.
+        `members` are all members, which train for `total` iterations. `decide`, if given, is called in place of the method `decide` of the plan's search.
         """
         self.search, self.decisions, self.total = plan.search, Decisions(path), total
         self._decide = plan.search.decide if decide is None else decide

@@ -343,9 +343,9 @@ def _rows_of_actions(ended: np.ndarray, observations: int) -> np.ndarray:
     """Return the indices [n] of the observations in which an action was taken, among those of whole episodes.
 
     Whole episodes have one observation more than actions, the last one. `ended` [n] is True for the last actions of
-    episodes. `observations` is the number of observations: n and one more for each episode. It may also be n, without
-    the last observations; then an action was taken in each, and the callers do not use the result. ConfigError is
-    raised for any other number.
+    episodes. `observations` is the number of observations: n plus the number of episodes. If it is n, the last
+    observation of each episode is missing, an action was taken in each of the others, and the result means nothing:
+    callers must not use it. Raises ConfigError for any other number.
     """
     steps, episodes = len(ended), int(ended.sum()) + int(not ended[-1])
     if observations not in (steps, steps + episodes):

@@ -338,7 +338,10 @@ class MergedProgress:
         self._changed, self._env_steps, self._rows = False, 0, list[Row]()
 
     def add(self, env_steps: int, rows: Sequence[Row]) -> None:
-        """Collect the environment steps and newest log rows of one program's members (runs), for `show`."""
+        """Collect, for `show`, what members (runs) trained together since the last call: their steps and log rows.
+
+        `env_steps` is the sum over the members of the environment steps since then.
+        """
         self._changed, self._env_steps = True, self._env_steps + env_steps
         self._rows += rows
 

@@ -274,7 +274,10 @@ def _finish(
 
 
 def _argument_shapes(agent: Agent, env: HostEnv, state: TrainState) -> tuple[Any, ...]:
-    """Return the shapes of the arguments of `_finish`, which are known before any rollout."""
+    """Return the shapes of the arguments of `_finish`, the program that computes values of a rollout and the update.
+
+    The shapes are known before any rollout, so that the program can be compiled ahead of the first one.
+    """
     actor, num_steps = state.actor, state.num_steps
     decision = jax.eval_shape(
         agent.act, state.learner, actor.carry, actor.obs, actor.first, actor.action_mask, state.key

@@ -48,7 +48,8 @@ class Searching:
     ):
         """Read from the sweep directory `path` which members (runs) were stopped or copied: a resumed sweep repeats it.
 
-        `members` are all members, which train for `total` iterations. `decide`, if given, is called in place of the method `decide` of the plan's search.
+        `members` are all members, which train for `total` iterations. `decide`, if given, is called in place of the
+        method `decide` of the plan's search.
         """
         self.search, self.decisions, self.total = plan.search, Decisions(path), total
         self._decide = plan.search.decide if decide is None else decide

@@ -122,7 +122,7 @@ class InProcess:
             self._batch = EnvBatch(factories, 0, layout, self.arrays, 0)
 
     def reset(self, seeds: Sequence[int]) -> None:
-        """Reset all environments, one seed each, in the calling process, without workers; `receive` returns the result."""
+        """Reset all environments, one seed each, in the calling process, not in workers; `receive` has the result."""
         with _as_env_error():
             self._batch.reset(seeds)
 

@@ -46,7 +46,7 @@ HORIZONS = ("agent.gamma", "agent.advantage.gae_lambda")
 SWITCHES = {  # name in the picture, and options that leave it out
     "observations normalised": {"agent.normalize_obs": False},
     "rewards normalised": {"agent.normalize_reward": False},
-    "advantages normalised": {"agent.normalize_advantage": "none"},
+    "advantages normalised": {"agent.normalize_advantage": "off"},
     "learning rate decays": {"agent.schedule.part": "constant"},
 }
 

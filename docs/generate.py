@@ -358,7 +358,7 @@ def defaults() -> str:
 
 BY_HAND = [
     "[Options](options.md) lists every option. [Normalisation](not_learning.md) of observations and rewards is on by",
-    "default for vectors.",
+    "default for vectors, and for the numbers of an observation that has images, too.",
     "",
     "## Actions far from [-1, 1]",
     "",

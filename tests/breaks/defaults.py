@@ -57,8 +57,8 @@ MUTATIONS = [
     ),
     Mutation(
         "pictures are taken for vectors",
-        "if any(entry.image for entry in entries(one.observation_space)):",
-        "if False:",
+        "images = tuple(entry.name for entry in observed if entry.image)",
+        "images: tuple[str, ...] = ()",
         (TESTS + "test_kind_is_read_from_spaces_and_backend",),
         DEFAULTS_FILE,
     ),

@@ -187,7 +187,7 @@ AGENT = Choices("agent", {"ppo": PPO})  # the agent itself; by import path a sub
 
 
 class PartField(NamedTuple):
-    """How a field of a dataclass holds parts (swappable frozen dataclasses), and the classes that may be chosen for it.
+    """Field of a dataclass that holds parts (swappable frozen dataclasses): how it holds them, and which may be chosen.
 
     `holds` is "slot" (one part), "slot_list" (a list), "slot_table" (parts by key) or "slot_chain" (parts by name, in
     their order).

@@ -39,8 +39,6 @@ SAME = {
     "Pendulum-v1": "Pendulum-v1",
     "CartPole-v1-masked": "CartPole-v1",
 }
-# Names of the zoo's settings where it has none for the environment's present version
-ZOO = {"CartPole-v1-masked": "CartPoleNoVel-v1"}
 EPISODES, FIRST_SEED, POINTS = 128, 1000, 100
 EVALUATION_SEED = 1_000_000  # first of the environments in which policies are scored
 
@@ -159,13 +157,11 @@ def trained(row: dict[str, Any], seed: int) -> dict[str, Any]:
 
 def trained_by_zoo(row: dict[str, Any], seed: int) -> dict[str, Any]:
     """Train one seed by RL Baselines3 Zoo's own command and settings, and score its final policy."""
-    import sb3_contrib
     import stable_baselines3
     from stable_baselines3.common.monitor import load_results
     from stable_baselines3.common.vec_env import VecNormalize
 
-    recurrent = row["target"] == "CartPole-v1-masked"
-    if recurrent:
+    if row["target"] == "CartPole-v1-masked":
         raise SystemExit("the zoo registers no CartPoleNoVel-v1 with Gymnasium's present version")
     with tempfile.TemporaryDirectory() as folder:
         name = str(env_id(row["target"]))
@@ -182,8 +178,7 @@ def trained_by_zoo(row: dict[str, Any], seed: int) -> dict[str, Any]:
         if statistics.is_file():
             env = VecNormalize.load(str(statistics), env)
             env.training, env.norm_reward = False, False
-        algorithm = sb3_contrib.RecurrentPPO if recurrent else stable_baselines3.PPO
-        model = algorithm.load(run / f"{name}.zip", device="cpu")
+        model = stable_baselines3.PPO.load(run / f"{name}.zip", device="cpu")
         found = load_results(str(run))
         episodes = Episodes.recorded(found["l"].cumsum().tolist(), found["r"].tolist())
         return scored(model, env) | {

@@ -137,7 +137,7 @@ def test_the_best_settings_train_alone_to_the_same_curve(file, tmp_path):
     best = config.read(out / "best.toml")
     assert best["agent"]["program"].pop("devices") == 1  # as members are trained; several devices round otherwise
     files = {p: config.read(p / "run.toml") for p in (out / "members").iterdir()}
-    assert {given["agent"]["program"].pop("devices") for given in files.values()} == {"none"}
+    assert {given["agent"]["program"].pop("devices") for given in files.values()} == {1}
     same = [p for p, given in files.items() if given == best]
     curves = [
         np.array([json.loads(line)["episode_return"] or 0.0 for line in (p / "metrics.jsonl").read_text().splitlines()])

@@ -71,6 +71,29 @@ def test_the_command_export_uploads(hub, run_dir, monkeypatch, capsys):
     assert [x["name"] for x in outputs] == ["action", "log_prob", "value"]
 
 
+def test_commands_of_policies_take_addresses(hub, run_dir, monkeypatch, tmp_path, capsys):
+    ppax.push_to_hub(ppax.load(run_dir), "hf://me/pole-v1.0", **NUMPY)
+    bundle = tmp_path / "policy.zip"
+    bundle.write_bytes(hub.repos["me/pole-v1.0"]["policy.zip"])
+    results = {}
+    for source in (str(bundle), "hf://me/pole-v1.0"):
+        assert main(["evaluate", source, "--episodes", "4", "--json", "--no-cache"]) == 0
+        results[source] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert results[source].pop("bundle") == source
+    assert results[str(bundle)] == results["hf://me/pole-v1.0"]
+    monkeypatch.chdir(tmp_path)  # a film of an address is written here
+    assert main(["play", "hf://me/pole-v1.0", "--max-steps", "8", "--no-cache"]) == 0
+    assert (tmp_path / "pole-v1.0.gif").is_file()
+    assert main(["export", "hf://me/pole-v1.0", "--out", "again.zip", "--formats", "numpy", "--no-cache"]) == 0
+    obs = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+    np.testing.assert_array_equal(ppax.load("again.zip").act(obs), ppax.load(run_dir).act(obs))
+    capsys.readouterr()
+    assert main(["export", "hf://me/pole-v1.0", "--no-cache"]) == 2
+    assert "hf://me/pole-v1.0 is a bundle already" in capsys.readouterr().err
+    assert main(["evaluate", "hf://me/none", "--no-cache"]) == 2
+    assert "there is no repository me/none" in capsys.readouterr().err
+
+
 def test_the_model_card_tells_the_run(hub, run_dir):
     ppax.push_to_hub(ppax.load(run_dir), "hf://me/poles", **NUMPY)
     files = hub.repos["me/poles"]

@@ -56,6 +56,8 @@ from ppax.cli.play import (
     add_export,
     add_match,
     add_play,
+    add_policy,
+    downloaded,
     evaluate_bundle,
     run_export,
     run_match,
@@ -172,11 +174,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     for command in ("resume", "evaluate"):
         sub = commands.add_parser(command)
-        text = "run directory, or bundle of `ppax export`" if command == "evaluate" else "run directory"
-        sub.add_argument("run", type=Path, help=text)
         if command == "resume":
+            sub.add_argument("run", type=Path, help="run directory")
             add_resume(sub)
         if command == "evaluate":
+            add_policy(sub)
             sub.add_argument("--episodes", type=int, help="number of episodes (default: as in the run file)")
             sub.add_argument("--max-steps", type=int, help="length at which episodes are cut (default: eval.max_steps)")
             sub.add_argument("--seed", type=int, default=0, help="random seed of the evaluation (default: 0)")
@@ -254,12 +256,13 @@ def _evaluate(options: argparse.Namespace) -> int:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ConfigError(f"--{name.replace('_', '-')} {value}: must be at least 1; nearest valid value: 1")
-    if is_bundle(options.run):
-        print_json(options, evaluate_bundle(options, partial(say, options)))
+    path = downloaded(options.run)
+    if is_bundle(path):
+        print_json(options, evaluate_bundle(path, options, partial(say, options)))
         return DONE
-    agent, env, run = load_run(options.run)
-    state = load_chosen(options.run, agent, env, run, options.best, options.step)
-    trained = TrainedRun(agent, env, state, [], options.run, eval_settings=run.eval)
+    agent, env, run = load_run(path)
+    state = load_chosen(path, agent, env, run, options.best, options.step)
+    trained = TrainedRun(agent, env, state, [], path, eval_settings=run.eval)
     episodes = run.eval.episodes if options.episodes is None else options.episodes
     deterministic = run.eval.deterministic and not options.sampled
     with shown_evaluation(episodes):

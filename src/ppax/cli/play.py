@@ -14,7 +14,7 @@ from ppax.core.types import ConfigError
 from ppax.envs import Env, for_evaluation
 from ppax.policy.bundle import is_bundle
 from ppax.policy.bundle.writing import FORMATS
-from ppax.policy.hub import PREFIX
+from ppax.policy.hub import PREFIX, address_of, fetch
 from ppax.reports.upload import push_to_hub
 from ppax.run import python_objects
 from ppax.run.directory import read_evaluation, read_run_config
@@ -26,10 +26,26 @@ from ppax.storage.paths import quoted
 BUNDLE = "policy.zip"  # default name, in the run directory
 
 
+POLICY = f"run directory, bundle of `ppax export`, or {PREFIX}OWNER/NAME on the Hugging Face Hub"
+
+
+def add_policy(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names a policy: a path, or an address on the Hub, which `downloaded` makes a path."""
+    parser.add_argument("run", type=lambda text: text if text.startswith(PREFIX) else Path(text), help=POLICY)
+
+
+def downloaded(policy: Path | str) -> Path:
+    """Return the path of a policy; one that is an address on the Hub is downloaded."""
+    return policy if isinstance(policy, Path) else fetch(policy)
+
+
 def add_play(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax play` has."""
-    parser.add_argument("run", type=Path, help="run directory, or bundle of `ppax export`")
-    text = "video file, .gif or .mp4 (default: play.gif in the run directory, policy.gif beside a bundle policy.zip)"
+    add_policy(parser)
+    text = (
+        "video file, .gif or .mp4 (default: play.gif in the run directory, policy.gif beside a bundle policy.zip, "
+        f"NAME.gif here for {PREFIX}OWNER/NAME)"
+    )
     parser.add_argument("--out", type=Path, help=text)
     parser.add_argument("--episodes", type=int, default=1, help="number of episodes, one after the other (default: 1)")
     parser.add_argument(
@@ -55,9 +71,13 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Film the policy of a run, print the returns and the path of the video; return the same for JSON."""
     for name in ("episodes", "max_steps", "fps"):
         check_limits(f"--{name.replace('_', '-')}", getattr(options, name), {"low": 1})
-    usual = options.run.with_suffix(".gif") if is_bundle(options.run) else options.run / "play.gif"
+    run = downloaded(options.run)
+    if isinstance(options.run, str):
+        usual = Path(address_of(options.run).repo.partition("/")[2] + ".gif")
+    else:
+        usual = run.with_suffix(".gif") if is_bundle(run) else run / "play.gif"
     made = film(
-        options.run,
+        run,
         options.out or usual,
         episodes=options.episodes,
         max_steps=options.max_steps,
@@ -85,7 +105,7 @@ def run_play(options: argparse.Namespace, say: Any) -> dict[str, Any]:
 
 def add_export(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax export` has."""
-    parser.add_argument("run", type=Path, help="run directory, or bundle of `ppax export`")
+    add_policy(parser)
     text = f".zip to write, or {PREFIX}OWNER/NAME on the Hugging Face Hub (default: {BUNDLE} in the run directory)"
     parser.add_argument("--out", help=text)
     parser.add_argument("--best", action="store_true", help="export the best policy of the run, not the last")
@@ -106,15 +126,16 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     if options.mlflow is not None and (options.out is not None or options.formats is not None):
         other = "--out" if options.out is not None else "--formats"
         raise ConfigError(f"--mlflow writes an MLflow model and no bundle: leave out {other}, or export twice")
-    if is_bundle(options.run) and options.mlflow is None and options.out is None:
-        other = options.run.with_name(f"other-{options.run.name}")
+    run = downloaded(options.run)
+    if is_bundle(run) and options.mlflow is None and options.out is None:
+        second = Path(BUNDLE) if isinstance(options.run, str) else run.with_name(f"other-{run.name}")
         raise ConfigError(
             f"{options.run} is a bundle already: write an MLflow model of it, --mlflow DIR, or another bundle, "
-            f"--out {quoted(other)}"
+            f"--out {quoted(second)}"
         )
     formats = None if options.formats is None else [name.strip() for name in options.formats.split(",")]
-    policy = load(options.run, best=options.best, step=options.step)
-    scores = None if policy.source is None else _scores(options.run, policy.source.iteration)
+    policy = load(run, best=options.best, step=options.step)
+    scores = None if policy.source is None else _scores(run, policy.source.iteration)
     say("writing each format and comparing it with the policy ...")
     if options.out is not None and options.out.startswith(PREFIX):
         address = push_to_hub(policy, options.out, formats=formats, return_value=options.return_value)
@@ -123,7 +144,7 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     if options.mlflow is not None:
         written = policy.export_mlflow(options.mlflow, scores, return_value=options.return_value)
     else:
-        written = policy.export(options.out or options.run / BUNDLE, formats, scores, return_value=options.return_value)
+        written = policy.export(options.out or run / BUNDLE, formats, scores, return_value=options.return_value)
     for name, difference in written.differences.items():
         precision = " in float32, not in bfloat16" if name in written.in_float32 else ""
         say(f"{name}: acts as the policy{precision}; numbers differ by at most {difference:.1e}")
@@ -144,13 +165,13 @@ def run_export(options: argparse.Namespace, say: Any) -> dict[str, Any]:
     return result | {"bytes": size}
 
 
-def evaluate_bundle(options: argparse.Namespace, say: Any) -> dict[str, Any]:
+def evaluate_bundle(bundle: Path, options: argparse.Namespace, say: Any) -> dict[str, Any]:
     """Evaluate the policy of a bundle in the environment of its configuration; return the scores for JSON."""
-    policy = load(options.run, best=options.best, step=options.step)
+    policy = load(bundle, best=options.best, step=options.step)
     settings = config.settings(python_objects.recorded(policy.spec.config)).eval
     episodes = settings.episodes if options.episodes is None else options.episodes
     deterministic = settings.deterministic and not options.sampled
-    with for_evaluation(env_of_bundle(options.run, policy), options.env_params) as env:
+    with for_evaluation(env_of_bundle(bundle, policy), options.env_params) as env:
         limit = settings.max_steps if options.max_steps is None else options.max_steps
         with shown_evaluation(episodes):
             evaluation = policy.evaluate(env, episodes, deterministic, options.seed, max_steps=limit)
@@ -171,7 +192,7 @@ def add_match(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax match` has."""
     text = "environment of the games: its name, a run file, or a run directory or bundle, whose environment is taken"
     parser.add_argument("env", metavar="ENV_OR_RUN", help=text)
-    parser.add_argument("policies", nargs="+", metavar="POLICY", help="run directory, or bundle of `ppax export`")
+    parser.add_argument("policies", nargs="+", metavar="POLICY", help=POLICY)
     text = "games in each seating of the policies (default: 100)"
     parser.add_argument("--episodes", type=int, default=100, help=text)
     parser.add_argument("--seed", type=int, default=0, help="random seed of the games (default: 0)")

@@ -19,7 +19,7 @@ from typing import Any
 
 import w1
 from host_peers import ENVS
-from interleave import measure, ratios, speed
+from interleave import measure, present, ratios, speed
 from report import Report, bar, panel
 from w1 import Work
 
@@ -69,6 +69,8 @@ def main() -> None:
     there = [system for system in options.systems if importlib.util.find_spec(NEEDS[system])]
     for system in set(options.systems) - set(there):
         print(f"{system} is left out: {NEEDS[system]} is not installed")
+    runs = present([f"{system}/{ENVS[0]}" for system in there], num_envs=8)
+    there = [system for system in there if f"{system}/{ENVS[0]}" in runs]
     settings = {"repeats": options.repeats, "seconds": options.seconds, "seed": options.seed}
     task = "Gymnasium's CartPole-v1 and HalfCheetah-v5, separate 2x64 tanh actor and critic: ppax over each peer"
     report = Report(None if options.quick else "host", task, w1.SETTINGS | settings)

@@ -15,11 +15,12 @@ import select
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import peers
 import physics_peers
@@ -37,8 +38,19 @@ Turn = dict[str, Answer]  # by system
 class Worker:
     """One system at one size, in a process of its own, without JAX's persistent cache."""
 
-    def __init__(self, system: str, work: Work, changes: Mapping[str, str] | None = None, python: str = sys.executable):
-        """Start the process; `changes`: of its environment variables; `python`: interpreter, of any environment."""
+    def __init__(
+        self,
+        system: str,
+        work: Work,
+        changes: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+        errors: IO[str] | None = None,
+    ):
+        """Start the process.
+
+        `changes`: of its environment variables; `python`: interpreter, of any environment; `errors`: file that
+        gets what it writes to standard error.
+        """
         self.system = system
         environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
         environment |= {"JAX_ENABLE_COMPILATION_CACHE": "false", **(changes or {})}
@@ -46,12 +58,16 @@ class Worker:
             environment["PYTHONPATH"] = str(Path(os.environ[FOLDER_BEFORE]).resolve() / "src")
         command = [python, str(Path(__file__).parent / "worker.py"), system, *map(str, work)]
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=environment)
         self.prepared: Answer = {}
 
     def __enter__(self) -> Worker:
-        self.prepare()
-        return self
+        try:
+            return self.prepare()
+        except SystemExit:
+            with self.process as process:
+                process.kill()
+            raise
 
     def prepare(self, until: float = math.inf) -> Worker:
         """Wait until it is ready for runs; it ends if that takes until a time of `time.monotonic`."""
@@ -59,9 +75,7 @@ class Worker:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+        self.process.__exit__(None, None, None)  # closes its pipes, at which it ends, and waits
 
     def run(self, iterations: int) -> Answer:
         """Train for some iterations; what it took."""
@@ -97,6 +111,23 @@ def cpu_seconds(pid: int) -> float:
         return time.monotonic()
     user, kernel = stat.read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(kernel)) / os.sysconf("SC_CLK_TCK")
+
+
+def present(systems: Sequence[str], num_envs: int = 4) -> list[str]:
+    """Those of `systems` that run here, after a short run of each; prints a sentence for each of the others."""
+    found, work = [], Work(num_envs, 1, MIN_ITERATIONS, 0)
+    for system in systems:
+        with tempfile.TemporaryFile("w+") as errors:
+            try:
+                with Worker(system, work, errors=errors) as worker:
+                    worker.run(work.iterations)
+                found.append(system)
+            except SystemExit as error:
+                errors.seek(0)
+                lines = errors.read().split("\n")
+                reason = next((line.strip() for line in reversed(lines) if line.strip()), "it says nothing")
+                print(f"{system} is left out: {error}: {reason}", flush=True)
+    return found
 
 
 # ---------------------------------------------------------------- speed
@@ -137,7 +168,6 @@ def measure_at_once(
 
 def measure(systems: Sequence[str], work: Work, repeats: int, target_seconds: float) -> Answer:
     """All systems at one size: `repeats` turns of timed runs of the same length."""
-    peers.require_versions(systems)
     workers: dict[str, Worker] = {}
     with ExitStack() as stack:
         for system in sorted(systems, key=lambda s: s in FIXED):  # one after the other: compile times are honest too
@@ -188,7 +218,6 @@ def calibrate(workers: Any, target_seconds: float) -> int:
 
 def compile_turns(systems: Sequence[str], work: Work, repeats: int) -> Answer:
     """Seconds to trace, lower and compile the training program, each time in a fresh process; systems take turns."""
-    peers.require_versions(systems)
     turns: list[Turn] = []
     for turn in range(repeats):
         first, answers = turn % len(systems), {}

@@ -24,7 +24,7 @@ import time
 from typing import Any
 
 import w1
-from interleave import measure, ratios, speed
+from interleave import measure, present, ratios, speed
 from ours import DTYPES, MEMORIES
 from peers import FOLDER, purejaxrl_folder
 from report import Report, bar, panel
@@ -45,6 +45,8 @@ PEER = "purejaxrl-rnn"
 
 def against_peer(options: argparse.Namespace, report: Report) -> None:
     """W3: every memory over PureJaxRL's GRU, at every size."""
+    if not present([PEER]):
+        raise SystemExit("there is no peer to compare with")
     kinds = [(name, dtype) for name in options.memories for dtype in options.dtypes]
     names = {kind: f"ppax-{kind[0]}{DTYPES[kind[1]]}" for kind in kinds}
     results: list[dict[str, Any]] = []

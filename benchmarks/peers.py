@@ -27,9 +27,11 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
+import shlex
+import subprocess
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,30 +48,32 @@ UNUSED = {
 }
 
 
-# Peers that cannot use every version of a library: beginning of their names, library, versions that work, the reason
-LIMITS = tuple(
-    (
-        peer,
-        "gymnax",
-        "below 1",
-        "gymnax 1 has another interface; pip install 'gymnax<1', without the extra gymnax of ppax",
-    )
-    for peer in ("rejax", "purejaxrl")
-)
+OLD_GYMNAX = Path(__file__).parent / ".gymnax"  # gymnax below 1, where the installed one is newer
 
 
-def require_versions(systems: Iterable[str]) -> None:
-    """End with one sentence where a peer is to be measured that cannot run with the libraries that are installed."""
-    for system in systems:
-        for peer, library, versions, remedy in LIMITS:
-            if not system.startswith(peer):
-                continue
-            try:
-                version = importlib.metadata.version(library)
-            except importlib.metadata.PackageNotFoundError:
-                raise SystemExit(f"{system} needs {library}, {versions}: pip install 'ppax[bench]'") from None
-            if int(version.partition(".")[0]) >= 1:
-                raise SystemExit(f"{system} needs {library} {versions}, and {version} is installed: {remedy}")
+def gymnax_version() -> str:
+    """Version of the gymnax that rejax and PureJaxRL use; "" without one."""
+    folders = [str(OLD_GYMNAX), *sys.path]
+    found = [one.version for one in importlib.metadata.distributions(name="gymnax", path=folders)]
+    return next((version for version in found if version.startswith("0.")), "")
+
+
+def use_old_gymnax() -> None:
+    """Let `import gymnax` find a version below 1, as rejax and PureJaxRL need: gymnax 1 has another interface.
+
+    That is the installed one, or else one in benchmarks/.gymnax, which is first put there by pip or uv. So these peers
+    run in one environment with ppax and its extra `gymnax`, by the same JAX. Raises SystemExit where that fails.
+    """
+    if not gymnax_version():
+        tool = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else ["uv", "pip"]
+        command = [*tool, "install", "--quiet", "--no-deps", "--target", str(OLD_GYMNAX), "gymnax<1"]
+        print(f"rejax and PureJaxRL need gymnax below 1: {shlex.join(command)}", file=sys.stderr)
+        try:
+            subprocess.run(command, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise SystemExit(f"{shlex.join(command)} failed, which rejax and PureJaxRL need: {error}") from error
+    if (OLD_GYMNAX / "gymnax").is_dir():
+        sys.path.insert(0, str(OLD_GYMNAX))
 
 
 # ---------------------------------------------------------------- rejax
@@ -166,10 +170,9 @@ class _Stub(types.ModuleType):
 def load_purejaxrl(module: str = "ppo") -> Any:
     """Its module `ppo`, or `ppo_rnn`."""
     folder = purejaxrl_folder()
-    assert folder is not None, f"{FOLDER} is not set"
-    gymnax = importlib.metadata.version("gymnax")
-    if not gymnax.startswith("0."):
-        raise SystemExit(f"PureJaxRL was written for gymnax below 1, here is {gymnax}: install ppax[bench] alone")
+    if folder is None:
+        raise SystemExit(f"{FOLDER} is not set: it names a folder with purejaxrl/ppo.py in it")
+    use_old_gymnax()
     for package, names in UNUSED.items():
         if importlib.util.find_spec(package) is None:
             sys.modules |= {name: _Stub(name) for name in names}

@@ -16,7 +16,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from peers import purejaxrl_folder
+from peers import gymnax_version, purejaxrl_folder
 
 PACKAGES = ("ppax", "rejax", "jax", "jaxlib", "flax", "optax", "gymnax", "distrax", "numpy", "gymnasium")
 PACKAGES += ("stable-baselines3", "torch")
@@ -91,6 +91,7 @@ def versions() -> dict[str, str]:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = "not installed"
+    found["gymnax"] = gymnax_version() or found["gymnax"]
     if found["ppax"] == "not installed":
         found["ppax"] = "source tree"
     found["ppax commit"] = commit(Path(__file__).parent)

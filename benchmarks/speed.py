@@ -30,7 +30,7 @@ import os
 from typing import Any
 
 import w1
-from interleave import Answer, compile_seconds, compile_turns, measure, ratios, speed
+from interleave import Answer, compile_seconds, compile_turns, measure, present, ratios, speed
 from peers import BEFORE, FOLDER, FOLDER_BEFORE, purejaxrl_folder
 from report import Report, bar, panel
 from w1 import Work
@@ -220,6 +220,9 @@ def main() -> None:
         raise SystemExit(f"--before: set {FOLDER_BEFORE} to a checkout of the version to compare with")
     if name == "speed" and "purejaxrl" not in peers:
         print(f"{FOLDER} is not set: rejax is the only peer")
+    peers = present(peers) if name in ("speed", "seeds") else []
+    if name in ("speed", "seeds") and not peers:
+        raise SystemExit("there is no peer to compare with")
     own = {"repeats": options.repeats, "seconds": options.seconds, "seed": options.seed}
     tasks = {"speed": "CartPole-v1, separate 2x64 tanh actor and critic: ppax over the best peer"}
     tasks["seeds"] = f"CartPole-v1, {options.sizes[0]} environments, many seeds in one program: ppax over PureJaxRL"

@@ -6,6 +6,7 @@ An order is a number of iterations; every answer is one line of JSON. Started by
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import resource
@@ -49,8 +50,12 @@ def load(system: str) -> None:
         peers.load_purejaxrl("ppo_rnn" if system == "purejaxrl-rnn" else "ppo")
     elif system.startswith("brax-"):
         importlib.import_module("brax.envs")  # not ppax, which asks for a device for each core
+    elif system == "rejax":
+        if importlib.util.find_spec("rejax") is not None:
+            peers.use_old_gymnax()
+        importlib.import_module("rejax")
     else:
-        importlib.import_module({"rejax": "rejax", "jaxdem": "flax", "sbx": "sbx"}.get(system.split("/")[0], "ppax"))
+        importlib.import_module({"jaxdem": "flax", "sbx": "sbx"}.get(system.split("/")[0], "ppax"))
 
 
 def change_rules() -> None:

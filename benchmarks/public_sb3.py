@@ -7,8 +7,8 @@
 It does not import ppax, whose versions need not be installed. Rows are named without `public-`; all without a name.
 Each row is trained on the same Gymnasium environment, for the same number of steps and on the same seeds as in
 src/ppax/scores/public.toml, and its final policy is scored as `ppax score` does: mean return of 128 episodes with the
-mode of the action distribution, on other seeds, with frozen normalisation statistics and unscaled rewards. A row is a
-file; a call after an interruption goes on with the seed that is missing.
+mode of the action distribution (in rows that say `sampled`, with sampled actions), on other seeds, with frozen
+normalisation statistics and unscaled rewards. A row is a file; a call after an interruption goes on with the seed that is missing.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def trained(row: dict[str, Any], seed: int) -> dict[str, Any]:
     begin = time.perf_counter()
     model.learn(row["steps"], callback=episodes)
     seconds = time.perf_counter() - begin
-    return scored(model, evaluation(row["target"], seed)) | {
+    return scored(model, evaluation(row["target"], seed), row.get("sampled", False)) | {
         "env_steps": int(model.num_timesteps),
         "seconds": round(seconds, 1),
         "curve": episodes.curve(row["steps"]),
@@ -181,7 +181,7 @@ def trained_by_zoo(row: dict[str, Any], seed: int) -> dict[str, Any]:
         model = stable_baselines3.PPO.load(run / f"{name}.zip", device="cpu")
         found = load_results(str(run))
         episodes = Episodes.recorded(found["l"].cumsum().tolist(), found["r"].tolist())
-        return scored(model, env) | {
+        return scored(model, env, row.get("sampled", False)) | {
             "env_steps": int(model.num_timesteps),
             "seconds": round(seconds, 1),
             "curve": episodes.curve(row["steps"]),
@@ -205,11 +205,11 @@ def zoo_settings(name: str, folder: Path) -> Path:
     return path
 
 
-def scored(model: Any, env: Any) -> dict[str, Any]:
-    """Mean return, deviation and length of the final policy's episodes."""
+def scored(model: Any, env: Any, sampled: bool) -> dict[str, Any]:
+    """Mean return, deviation and length of the final policy's episodes, by sampled actions or by the mode."""
     from stable_baselines3.common.evaluation import evaluate_policy
 
-    returns, lengths = evaluate_policy(model, env, EPISODES, deterministic=True, return_episode_rewards=True)
+    returns, lengths = evaluate_policy(model, env, EPISODES, deterministic=not sampled, return_episode_rewards=True)
     env.close()
     return {"score": float(np.mean(returns)), "std": float(np.std(returns)), "length": float(np.mean(lengths))}
 

@@ -8,7 +8,8 @@ It does not import ppax, whose versions need not be installed. Rows are named wi
 Each row is trained on the same Gymnasium environment, for the same number of steps and on the same seeds as in
 src/ppax/scores/public.toml, and its final policy is scored as `ppax score` does: mean return of 128 episodes with the
 mode of the action distribution (in rows that say `sampled`, with sampled actions), on other seeds, with frozen
-normalisation statistics and unscaled rewards. A row is a file; a call after an interruption goes on with the seed that is missing.
+normalisation statistics and unscaled rewards. A row is a file; a call after an interruption goes on with the seed
+that is missing.
 """
 
 from __future__ import annotations

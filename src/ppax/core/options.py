@@ -220,12 +220,16 @@ def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
     if above is not None and value <= above:
         raise ConfigError(f"{path} = {value}: must be above {above:g}")
     if low is not None and value < low:
-        raise ConfigError(f"{path} = {value}: must be at least {low:g}; nearest valid value: {low:g}")
+        raise ConfigError(f"{path} = {value}: must be at least {_exact(low)}; nearest valid value: {_exact(low)}")
     if high is not None and value > high:
-        raise ConfigError(f"{path} = {value}: must be at most {high:g}; nearest valid value: {high:g}")
+        raise ConfigError(f"{path} = {value}: must be at most {_exact(high)}; nearest valid value: {_exact(high)}")
     if isinstance(value, int) and value >= 2**64:
         raise ConfigError(f"{path}: must be below 2^64; nearest valid value: 2^64 - 1")
     return value
+
+
+def _exact(limit: float) -> str:
+    return str(limit) if isinstance(limit, int) else f"{limit:g}"
 
 
 def check_numbers(part: Any, path: str = "agent") -> None:

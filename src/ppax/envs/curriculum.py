@@ -58,7 +58,8 @@ def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
     """
     if adaptive := adaptive_of(env):
         return limits_of(env, adaptive)
-    names = {parameter.path: name for name, parameter in parameters(env.env).items()}
+    known = parameters(env.env)
+    names = {parameter.path: name for name, parameter in known.items()}
     where, values, ranges = _paths(env.env), dict[str, Any](), ranges_of(env.env)
     for name, changed in _changed(env, progress, END * progress).items():
         path, value = where[name], plain_value(jnp.asarray(changed))
@@ -67,7 +68,8 @@ def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
         else:  # an end of a range
             *_, end, drawn = path
             both = values.get(drawn) or {end: plain_value(value_at(env.env, at)) for end, at in ranges[drawn].items()}
-            values[drawn] = {**both, end: value}
+            whole = drawn in known and known[drawn].option.kind is int  # then rounded ends are drawn
+            values[drawn] = {**both, end: float(round(value)) if whole else value}
     return values
 
 

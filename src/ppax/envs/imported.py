@@ -102,8 +102,9 @@ def added(found: Any, options: Iterable[str]) -> set[str]:
     """Return the names among `options` that are set by wrappers around the host environment `found`.
 
     These are the time limit "max_steps" and the filter of actions "action_filter", unless `found` has such an argument.
+    A function with `**kwargs` gets the limit as an argument, but not the filter, as in `hosting.spec.with_params`.
     """
-    return {name for name in options if name in (FILTER, LIMIT) and not takes(found, name)}
+    return {name for name in options if name in (FILTER, LIMIT) and not takes(found, name, unknown=name == LIMIT)}
 
 
 def needed(found: Any) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 
 from ppax.core import imports
+from ppax.core.options import check_value
 from ppax.core.protocols import Environment, Schedule
 from ppax.core.types import ConfigError
 from ppax.core.unknown_names import refusing_unknown
@@ -23,7 +24,14 @@ from ppax.envs.hosting.action_filter import FILTER
 from ppax.envs.hosting.faults import close_all
 from ppax.envs.hosting.host_env import HostEnv, host
 from ppax.envs.hosting.time_limit import LIMIT
-from ppax.envs.settings import TIMEOUT, EnvSettings, checked_clip, checked_num_envs
+from ppax.envs.settings import (
+    ACTION_REPEAT,
+    TIMEOUT,
+    EnvSettings,
+    checked_clip,
+    checked_metrics,
+    checked_num_envs,
+)
 from ppax.envs.stagger import checked_stagger, longest_episode, no_limit
 from ppax.envs.suites import registry
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
@@ -108,12 +116,12 @@ def make(
     """
     num_envs = _checked(name, num_envs)
     settings = EnvSettings(
-        action_repeat=action_repeat,
+        action_repeat=check_value(ACTION_REPEAT, action_repeat),
         vectorization=vectorization,
         agent_ids=agent_ids,
         central_critic=central_critic,
         timeout=timeout,
-        info_metrics=None if info_metrics is None else tuple(info_metrics),
+        info_metrics=checked_metrics(info_metrics),
         env_params=dict(env_params or {}),
         schedule=schedule,
         clip_actions=checked_clip(clip_actions),

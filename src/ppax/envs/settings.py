@@ -74,7 +74,7 @@ class EnvSettings:
                 "(--vectorization sync), which steps the environments in this process"
             )
         check_value(Option("timeout", float, limits={"above": 0.0}), self.timeout)
-        check_value(Option("action_repeat", int, limits={"low": 1}), self.action_repeat)
+        check_value(ACTION_REPEAT, self.action_repeat)
         if self.vectorization == "sync":
             self.refuse(("timeout",), 'it limits actors of "ray" and processes, which vectorization = "async" starts')
 
@@ -86,6 +86,7 @@ class EnvSettings:
                 raise ConfigError(f"{name} = {value!r}: {reason}; leave it out")
 
 
+ACTION_REPEAT = Option("action_repeat", int, limits={"low": 1})
 CLIP_ACTIONS = Option("clip_actions", float, many=True, optional=True, limits={"bounds": True})
 
 
@@ -96,6 +97,20 @@ def checked_clip(clip_actions: Any) -> tuple[float, float] | None:
     """
     checked = check_value(CLIP_ACTIONS, clip_actions)
     return None if checked is None else tuple(checked)
+
+
+def checked_metrics(info_metrics: Any) -> tuple[str, ...] | None:
+    """Return the names of the entries of `info` that are logged, as a tuple; None for None.
+
+    Raises ConfigError for anything but a list or tuple of names; one name alone would be read as a list of letters.
+    """
+    if info_metrics is None:
+        return None
+    if isinstance(info_metrics, str):
+        raise ConfigError(
+            f'info_metrics = {info_metrics!r}: must be a list of names; nearest valid value: ["{info_metrics}"]'
+        )
+    return tuple(check_value(Option("info_metrics", str, many=True), info_metrics))
 
 
 def checked_num_envs(num_envs: Any) -> int:

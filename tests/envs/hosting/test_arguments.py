@@ -1,7 +1,10 @@
 """Wrong arguments of `host` and `make`: each is one ConfigError with what was received and what to write."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
 import ppax
 from ppax.core.types import ConfigError
@@ -52,6 +55,28 @@ def test_whole_numbers_of_numpy_are_numbers_of_environments():
         assert (env.num_envs, type(env.num_envs)) == (3, int)
     assert host(Maze, np.int32(3)).num_envs == 3
     assert host((Maze, Maze)).num_envs == 2
+
+
+@pytest.mark.parametrize("number", [0, 2.5, True], ids=repr)
+def test_action_repeat_of_compiled_environments_is_checked(number):
+    with pytest.raises(ConfigError, match=rf"action_repeat = {number!r}: must be"):
+        ppax.make("CartPole-v1", 2, action_repeat=number)
+
+
+def test_one_name_is_no_list_of_metrics():
+    said = r"""info_metrics = 'is_success': must be a list of names; nearest valid value: \["is_success"\]"""
+    vector = SyncVectorEnv([Maze])
+    for call in (partial(host, Maze), partial(host, vector), partial(ppax.make, "gymnasium/CartPole-v1", 2)):
+        with pytest.raises(ConfigError, match=said):
+            call(info_metrics="is_success")
+    with pytest.raises(ConfigError, match="info_metrics = 3: must be a list of str"):
+        host(Maze, info_metrics=3)
+    assert host(Maze, 2, info_metrics=("time",)).settings.info_metrics == ("time",)
+
+
+def test_workers_of_one_process_are_refused():
+    with pytest.raises(ConfigError, match='workers = 2: processes, which vectorization = "async" starts'):
+        host(Maze, 2, workers=2)
 
 
 @pytest.mark.parametrize("name", ["workers", "action_repeat"])

@@ -402,12 +402,75 @@ def test_evaluations_report_them_too():
     env.close()
 
 
-def test_an_episode_that_is_cut_outside_of_the_recorder_counts():
+class Wins(Corridor):
+    """Every second episode terminates with success after 3 steps; the others do not end, and fail."""
+
+    games = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.games += 1
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        obs, _, _, _, info = super().step(action)
+        won = self.games % 2 == 1 and self.time == 3
+        return obs, 1.0, won, False, info | {"is_success": won}
+
+
+def cut(world, steps, wrap=scaled):
+    """Return a function that makes `world`, recorded, and with a time limit around the recorder."""
+    return lambda: gymnasium.wrappers.TimeLimit(wrap(RecordEpisodeStatistics(world())), steps)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_an_episode_that_is_cut_outside_of_the_recorder_counts(how):
     """Its time limit stands around the recorder, which therefore records no episode."""
-    env = host(lambda: gymnasium.wrappers.TimeLimit(scaled(RecordEpisodeStatistics(Corridor())), 2), 2)
-    episodes = jax.tree.map(np.asarray, rollout_of(env, 30).episodes)
-    assert episodes.count.sum() == 2 * 10  # two steps and a reset
+    # without a reset in the same step, the last reward is that of the recorder, too
+    world = cut(Corridor, 2, wrap=lambda env: env) if how == "SAME_STEP" else cut(Corridor, 2)
+    episodes = jax.tree.map(np.asarray, rollout_of(HOW[how](world), 30).episodes)
+    # two steps, and in some modes a step that resets
+    assert episodes.count.sum() == 2 * (15 if how in ("SAME_STEP", "DISABLED") else 10)
     np.testing.assert_allclose(episodes.return_sum, 2.0 * episodes.count)
+    np.testing.assert_allclose(episodes.length_sum, 2.0 * episodes.count)
+
+
+@pytest.mark.parametrize("how", ["sync", "NEXT_STEP", "SAME_STEP", "DISABLED"])
+def test_metrics_of_a_cut_episode_are_its_own(how):
+    world = cut(Wins, 6, wrap=lambda env: env)
+    vector = how != "sync" and SyncVectorEnv([world] * 2, autoreset_mode=AutoresetMode[how])
+    env = host(vector, info_metrics=["is_success"]) if vector else host(world, 2)
+    episodes = jax.tree.map(np.asarray, rollout_of(env, 44).episodes)
+    wins = episodes.metrics["is_success"].sum()
+    assert wins == pytest.approx(episodes.count.sum() / 2, abs=1)
+    assert episodes.length_sum.sum() == 3 * wins + 6 * (episodes.count.sum() - wins)
+
+
+@pytest.mark.parametrize("inner", [lambda env: env, RecordEpisodeStatistics], ids=["alone", "recorded"])
+def test_evaluations_see_how_an_episode_ended_that_is_cut_outside_of_the_recorder(inner):
+    env = host(lambda: inner(Wins()), 1, env_params={"max_steps": 6})
+    run = ppax.fit(ppax.PPO(mlp(env, hidden=(8,)), num_epochs=1), env, 16, num_steps=16, log=QUIET)
+    for longest in (6, 100):
+        out = run.evaluate(8, max_steps=longest)
+        won = np.arange(8) % 2 == 0
+        np.testing.assert_array_equal(out.lengths, np.where(won, 3, 6))
+        np.testing.assert_array_equal(out.terminated, won)
+        np.testing.assert_array_equal(out.finished, True)
+        np.testing.assert_array_equal(out.metrics["is_success"], won)
+        np.testing.assert_array_equal(out.final_rewards, 1.0)
+    env.close()
+
+
+def test_the_loss_of_a_life_needs_no_metrics():
+    class Scored(Corridor):
+        def step(self, action):
+            obs, reward, terminated, truncated, info = super().step(action)
+            return obs, reward, terminated, truncated, info | ({"score": self.time} if terminated else {})
+
+    for how in ("sync", "NEXT_STEP"):
+        world = lambda: Life(RecordEpisodeStatistics(Scored()))  # noqa: E731
+        env = SyncVectorEnv([world] * 2) if how == "NEXT_STEP" else world
+        episodes = rollout_of(host(env, 2, info_metrics=["score"]), 64).episodes
+        np.testing.assert_allclose(episodes.metrics["score"].sum(), episodes.length_sum.sum())
 
 
 def test_monitors_of_stable_baselines_are_recorders(monkeypatch):

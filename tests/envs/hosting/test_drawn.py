@@ -64,6 +64,35 @@ def test_every_episode_has_a_number_of_its_own(set_params):
     assert [one.closed for one in MADE] == ([False] if set_params else [True] * 5 + [False])
 
 
+def test_whole_numbers_are_drawn_where_both_ends_and_the_default_are_whole():
+    for ends, kind in (((2, 5), int), ((2.0, 5), float)):
+        given = {"wind": {"low": 1, "high": 2}, "size": dict(zip(("low", "high"), ends, strict=True))}
+        one = ppax.envs.host(Breeze, 1, env_params=given).host.factories[0]()
+        sizes, winds = [], []
+        for _ in range(300):
+            one.reset()
+            sizes.append(one.unwrapped.size)
+            winds.append(one.unwrapped.wind)
+        assert {type(size) for size in sizes} == {kind}
+        assert {type(wind) for wind in winds} == {float}  # whose default is 1.0
+        assert len(set(sizes)) == (4 if kind is int else 300)
+        assert (min(sizes) == 2, max(sizes) == 5) == ((True, True) if kind is int else (False, False))
+
+
+def test_arguments_may_have_the_names_of_those_of_wrappers():
+    class Named(Breeze):
+        def __init__(self, make=1.0, steps=1.0, ranges=1.0, set_params=1.0, share=1.0):
+            super().__init__()
+            self.given = make, steps, ranges, set_params, share
+
+    names = ("make", "steps", "ranges", "set_params", "share")
+    for range_of in (lambda x: x, lambda x: {"low": x, "high": x}):
+        given = {name: range_of(float(x)) for x, name in enumerate(names, 2)}
+        with ppax.envs.host(Named, 1, env_params={"max_steps": 9, **given}) as env:
+            env.host.reset([0])
+            assert env.host.stepper._batch.envs[0].unwrapped.given == (2.0, 3.0, 4.0, 5.0, 6.0)
+
+
 def test_workers_draw_the_same_numbers():
     found = []
     for vectorization in ("sync", "async"):
@@ -84,6 +113,15 @@ def test_environments_of_a_function_are_drawn():
         assert 4.0 <= run.history[0]["episode_return_min"] < run.history[0]["episode_return_max"] <= 10.0
         evaluation = run.evaluate(4)
         assert len(set(evaluation.returns)) == 4
+
+
+def test_set_params_without_numbers_to_set_is_refused():
+    for given in ({}, {"max_steps": 3}):
+        with pytest.raises(ppax.ConfigError, match="set_params = put: env_params has no number for it to set; give"):
+            ppax.envs.host(Breeze, 1, env_params=given, set_params=put)
+    vector = gymnasium.vector.SyncVectorEnv([Breeze])
+    with pytest.raises(ppax.ConfigError, match="set_params = put: a VectorEnv steps its environments itself; leave"):
+        ppax.envs.host(vector, set_params=put)
 
 
 def test_set_params_gets_all_values():

@@ -441,6 +441,22 @@ def test_a_finished_run_keeps_no_environment_and_no_program():
     assert jax.tree.structure(one) == jax.tree.structure(other)
 
 
+def test_a_timeout_of_months_and_paths_that_are_no_strings(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("/tmp")])
+    with host(Maze, 2, vectorization="async", workers=1, timeout=1e7) as env:
+        assert env.host.reset([1, 2])[0].first.all()
+
+
+def test_the_counter_of_steps_goes_on_after_the_largest_number():
+    """After 2^32 - 1 comes 1, as 0 stands for environments before their reset."""
+    env = host(Maze, 2)
+    env.host.position = 2**32 - 12
+    run = fit(env, 2)
+    assert env.host.position == 1 + 16 + 1 - 12  # a reset, 16 steps, and 0 is left out
+    assert (np.asarray(run.state.actor.env_state) == env.host.position).all()
+    env.close()
+
+
 def test_workers_of_deleted_environments_end():
     before = set(workers_of(os.getpid()))
     env = host(Maze, 4, vectorization="async", workers=2)

@@ -186,3 +186,5 @@ def test_simulator_of_tensors_alone_is_learned():
 def test_wrong_choice_is_refused():
     with pytest.raises(ConfigError, match="must be one of 'info', 'previous'"):
         TensorBatch(Tensors(), final_obs="none")
+    with pytest.raises(ConfigError, match="info_metrics = 'is_success': must be a list of names"):
+        TensorBatch(Tensors(), info_metrics="is_success")

@@ -167,6 +167,12 @@ def test_a_limit_that_is_no_whole_number_is_refused(module, name, steps, message
         ppax.make(name, 1, env_params={"max_steps": steps})
 
 
+@pytest.mark.parametrize("name", ["limited_envs:Endless", "gymnasium/MountainCar-v0", "Pendulum-v1"])
+def test_a_limit_beyond_the_counters_is_refused(module, name):
+    with pytest.raises(ConfigError, match=r"max_steps = 3000000000: must be at most .*value: 2147483647$"):
+        ppax.make(name, 2, env_params={"max_steps": 3_000_000_000})
+
+
 def test_classes_that_hand_arguments_on_take_what_their_bases_take(module):
     assert takes(module.Inherits, "max_steps")
     assert takes(functools.partial(module.Own, 4), "max_steps")

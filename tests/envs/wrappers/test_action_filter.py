@@ -15,6 +15,7 @@ from ppax import config
 from ppax.cli import main
 from ppax.core.types import ConfigError, EnvReset, EnvStep
 from ppax.envs import ActionFilter
+from ppax.envs.hosting.rendering import with_rendering
 from ppax.envs.wrappers.action_filter import action_filter
 from ppax.run.restore import load_run
 
@@ -131,6 +132,48 @@ def test_an_environment_on_the_host_gets_filtered_actions(form):
                 parts = (obs[0][0, :2], obs[0][0, 2:]) if form == "vector" else (obs[1][0], obs[0][0])
                 for x, y in zip(parts, (seen, last), strict=True):
                     np.testing.assert_allclose(x, np.float32(y), rtol=1e-6)
+
+
+def test_a_filtered_environment_on_the_host_is_drawn():
+    """The argument `render_mode` reaches the environment, also through the wrapper of drawn arguments."""
+
+    class Drawn(HostEcho):
+        metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+        def __init__(self, shade=7, render_mode=None):
+            super().__init__()
+            self.shade, self.render_mode = shade, render_mode
+
+        def render(self):
+            return None if self.render_mode is None else np.full((4, 4, 3), self.shade, np.uint8)
+
+    for shade in (8, {"low": 8, "high": 8}):
+        env = ppax.envs.host(Drawn, 2, env_params={"action_filter": 0.25, "shade": shade})
+        one = with_rendering(env)
+        one.env.host.reset([0])
+        np.testing.assert_array_equal(one.picture(), 8)
+        one.env.close()
+
+
+def test_a_function_of_any_arguments_gets_no_filter_however_it_is_named(tmp_path, monkeypatch):
+    """Where it passes them cannot be known; one that names the argument gets it."""
+    (tmp_path / "filtered_envs.py").write_text(
+        "import gymnasium\n"
+        "def pendulum(**kwargs):\n    return gymnasium.make('Pendulum-v1', **kwargs)\n"
+        "def own(action_filter=1.0):\n    return gymnasium.make('Pendulum-v1', g=action_filter)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    ppax.trust("filtered_envs")
+    import filtered_envs
+
+    given = {"action_filter": 0.5}
+    for name, size, g in (("pendulum", 4, 10.0), ("own", 3, 0.5)):
+        makes = [lambda name=name: ppax.envs.host(getattr(filtered_envs, name), 1, env_params=given)]
+        makes += [lambda name=name: ppax.make(f"filtered_envs:{name}", 1, env_params=given)]
+        for make in makes:
+            with make() as env:
+                assert env.observation_space.shape == (size,)
+                assert env.host.factories[0]().unwrapped.g == g
 
 
 def copied(arrays):

@@ -53,6 +53,21 @@ def test_an_inner_limit_counts_single_steps_and_an_outer_one_repeated_steps():
     assert column(around, "truncated") == [False, True]
 
 
+@part
+class Whole(Counter):
+    """`Counter` with rewards of integers."""
+
+    def step(self, state, action, key):
+        step = Counter.step(self, state, action, key)
+        return step._replace(reward=step.reward.astype(jnp.int32))
+
+
+def test_rewards_of_integers_are_summed():
+    out = episode(ActionRepeat(Whole(7), 3), 3)
+    assert column(out, "reward") == [6, 15, 7]
+    assert {x.reward.dtype for x in out} == {jnp.dtype(jnp.float32)}
+
+
 def test_each_agent_stops_at_its_own_end():
     """Agents end after 2, 3 and 4 steps, the last one by truncation; the reward is 1 a step."""
     first, second = episode(ActionRepeat(Team(), 3), 2)

@@ -77,6 +77,22 @@ def test_the_return_of_each_agent_counts_at_the_end_of_its_episode_alone(repeats
         np.testing.assert_array_equal(out.metrics[total_name(end)], here * np.tile([4.0, 12.0], 64))
 
 
+def test_ends_of_whole_numbers_between_two_of_them_are_rounded_and_counted():
+    rule = AdaptiveRanges(("env.length",), (1.0,), (9.0,), widen_at=1.0, narrow_at=0.0, share=0.5)
+    env = ppax.make("CueCorridor-10", 4000, env_params={"length": {"low": 3, "high": 5}}, schedule=rule)
+    moved = dataclasses.replace(env.env.env, low={"length": 2.6}, high={"length": 5.3})
+    env = dataclasses.replace(env, env=dataclasses.replace(env.env, env=moved))  # from 3 to 5
+    state, _, _ = env.reset(jax.random.key(0))
+    lengths = np.asarray(state.env.inner.numbers["length"])
+    # a quarter of the episodes at each end on purpose, and a third of the other half
+    shares = [(lengths == length).mean() for length in (3, 4, 5)]
+    np.testing.assert_allclose(shares, [5 / 12, 1 / 6, 5 / 12], atol=0.04)
+    out = jax.jit(env.step)(state, jnp.zeros(4000, jnp.int32), jax.random.key(1))
+    for end in (0, 1):
+        np.testing.assert_array_equal(out.metrics[count_name(end)], np.asarray(state.env.end) == end)
+        assert 900 < out.metrics[count_name(end)].sum() < 1100
+
+
 def test_an_episode_from_before_the_move_of_its_end_counts_nowhere():
     env = two(64)
     state, _, _ = env.reset(jax.random.key(0))

@@ -74,6 +74,57 @@ def test_sampled_numbers_change_at_every_reset_and_stay_for_the_episode():
     assert ppax.make("CartPole-v1", env_params={"half_length": DRAWN}).settings.env_params == {"half_length": DRAWN}
 
 
+def corridors(num_envs=4000, **given):
+    return ppax.make("CueCorridor-10", num_envs, env_params={"length": {"low": 3, "high": 6.0}}, **given)
+
+
+def test_whole_numbers_are_drawn_whole_with_equal_shares():
+    env = corridors()
+    state, _, _ = env.reset(jax.random.key(0))
+    lengths = np.asarray(state.env.numbers["length"])
+    values, counts = np.unique(lengths, return_counts=True)
+    assert values.tolist() == [3, 4, 5, 6]
+    assert np.abs(counts - 1000).max() < 5 * np.sqrt(1000 * 0.75)
+    assert env.env.with_numbers({"length": jnp.float32(4)}).length.dtype == jnp.int32
+    assert ppax.envs.ended(env).env == env.env  # and other wrappers find its parameters
+
+    def walk(state, key):
+        out = env.step(state, jnp.zeros(4000, jnp.int32), key)
+        return out.state, (out.obs[:, 1] > 0, out.terminated)
+
+    _, (fork, over) = jax.jit(lambda state: jax.lax.scan(walk, state, jax.random.split(jax.random.key(1), 7)))(state)
+    np.testing.assert_array_equal(np.argmax(fork, axis=0) + 1, lengths)  # the fork is seen after `length` steps
+    np.testing.assert_array_equal(np.argmax(over, axis=0), lengths)
+    np.testing.assert_array_equal(fork.sum(axis=0), 1)
+
+
+def test_a_drawn_time_limit_has_equal_shares():
+    env = ppax.make("Pendulum-v1", 1000, env_params={"max_steps": {"low": 2, "high": 3}}).env
+    start = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 1000))
+    counts = [(np.asarray(start.state.numbers["max_steps"]) == steps).sum() for steps in (2, 3)]
+    assert sum(counts) == 1000
+    assert min(counts) > 500 - 5 * np.sqrt(250)
+
+
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [
+        ({"low": 3.5, "high": 6}, "length.low = 3.5: must be a whole number; nearest valid value: 4"),
+        ({"low": 3, "high": 2**25}, f"length.high = {2.0**25}: must be at most {2**24}; nearest valid value: {2**24}"),
+        ({"low": 0, "high": 6}, "length.low = 0.0: must be at least 1; nearest valid value: 1"),
+    ],
+)
+def test_ends_of_whole_numbers_are_whole(length, message):
+    with pytest.raises(ppax.ConfigError, match=re.escape(message)):
+        ppax.make("CueCorridor-10", 4, env_params={"length": length})
+
+
+def test_a_scheduled_end_of_whole_numbers_is_rounded():
+    env = corridors(4, schedule=ppax.schedules.Linear(("env.length.high",), end=1.4))  # to 8.4
+    last = ppax.envs.ended(env).env
+    assert (last.low, last.high) == ({"length": 3.0}, {"length": 8.0})
+
+
 def test_rendering_shows_the_sampled_numbers():
     short, long = (
         ppax.make("CartPole-v1", 1, env_params={"half_length": {"low": x, "high": x}}).env for x in (0.3, 0.9)

@@ -39,6 +39,19 @@ def test_the_agent_sees_the_chosen_entries_in_their_order():
     np.testing.assert_array_equal(observed(ppax.make("CartPole-v1", 3, env_params={"seen": [0, 2]})), observed(masked))
 
 
+@part
+class Bytes(builtin.CartPole):
+    """Environment of observations of bytes."""
+
+    observation_space = spaces.Box(np.uint8([0, 1, 2]), np.uint8([7, 8, 9]), dtype=np.uint8)
+
+
+def test_the_visible_entries_have_the_dtype_of_the_whole_vector():
+    assert PartialView(Bytes(), (2, 0)).observation_space == spaces.Box(
+        np.uint8([2, 0]), np.uint8([9, 7]), dtype="uint8"
+    )
+
+
 def test_the_filtered_action_is_seen_too():
     env = ppax.make("Pendulum-v1", 2, env_params={"seen": [0, 1], "action_filter": 0.5, "max_steps": 9})
     assert env.observation_space.shape == (3,)

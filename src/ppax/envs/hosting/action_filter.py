@@ -61,13 +61,13 @@ class HostActionFilter(gymnasium.Wrapper):  # type: ignore[type-arg]
 
     The environment gets y_t = y_(t-1) + share * (a_t - y_(t-1)), where a_t is the policy's action. Every reset draws
     the share uniformly from `share`, (low, high). Raises NotFiltered for actions or observations that do not allow a
-    filter.
+    filter. `options` are arguments of `make`, such as `render_mode`.
     """
 
     env: gymnasium.Env[Any, Any]
 
-    def __init__(self, make: Any, share: tuple[float, float]):
-        env = make()
+    def __init__(self, make: Any, share: tuple[float, float], /, **options: Any):
+        env = make(**options)
         if not isinstance(env, gymnasium.Env):
             name = type(env).__name__
             if callable(getattr(env, "close", None)):

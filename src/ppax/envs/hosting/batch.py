@@ -141,8 +141,8 @@ class EnvBatch:
                         arrays.metrics[place][agent] = metrics_of(info["agent_infos"][agent], names)
                 elif terminated or truncated:
                     terminations[place], truncations[place], over[i] = terminated, truncated, True
-                    if names and info.get("episode_stats", (0.0, True))[1]:  # not at the loss of a life
-                        arrays.metrics[place] = metrics_of(info, names)
+                    if names:
+                        self._write_metrics(place, info)
             except Failure:
                 raise
             except RAISED:
@@ -281,6 +281,20 @@ class EnvBatch:
             arrays.mask[place] = _stacked(self.forms, given) if self.axis else self.forms(given)
         if arrays.episode_stats is not None:
             arrays.episode_stats.reward[place], arrays.episode_stats.over[place] = info["episode_stats"]
+
+    def _write_metrics(self, place: Any, info: dict[str, Any]) -> None:
+        """Write the metrics in the `info` of an episode's last step to the row `place` of the arrays.
+
+        If a recorder of episodes inside of a time limit has not seen this end, it reports it at the reset that follows,
+        whose row then has these metrics. The end may also be a loss of a life, at which `info` may lack them: they are
+        then NaN.
+        """
+        try:
+            self.arrays.metrics[place] = metrics_of(info, self.spec.metrics)
+        except ValueError:
+            if info.get("episode_stats", (0.0, True))[1]:
+                raise
+            self.arrays.metrics[place] = np.nan
 
     def _own_places(self, place: Any) -> tuple[list[Any], Any]:
         """Return where one environment's data lie, in each array of observations (a list) and in the arrays of masks.

@@ -130,6 +130,7 @@ def adapted_vector(vector: VectorEnv) -> VectorEnv:
     """
     mask: Callable[[Any], Any] | None = None
     returns: Callable[[], Any] | None = None
+    lengths: Callable[[], Any] | None = None
     key = "episode"
     whole = next((one for one in wrappers_of(vector) if callable(getattr(one, METHOD, None))), None)
     if whole is not None:
@@ -153,34 +154,53 @@ def adapted_vector(vector: VectorEnv) -> VectorEnv:
         def returns() -> Any:
             return recorder.episode_returns
 
+        def lengths() -> Any:
+            return recorder.episode_lengths
+
     elif _each_has(vector, "return_queue"):  # a RecordEpisodeStatistics in every environment
         key = vector.unwrapped.get_attr("_stats_key")[0]
 
         def returns() -> Any:
             return vector.unwrapped.get_attr("episode_returns")
 
-    return vector if mask is None and returns is None else AdaptedVector(vector, mask, returns, key)
+        def lengths() -> Any:
+            return vector.unwrapped.get_attr("episode_lengths")
+
+    return vector if mask is None and returns is None else AdaptedVector(vector, mask, returns, lengths, key)
 
 
 class AdaptedVector(VectorWrapper):
     """Wrapper that puts action masks and recorded episode statistics of a vector's environments into `info`.
 
     `mask` returns the action masks that belong to a batch of observations; it is None if masks are in `info` already or
-    there are none. `returns` gives the returns so far of the episodes that a wrapper is recording; it is None if no
-    wrapper records. `key` is the entry of `info` with the episodes that have ended.
+    there are none. `returns` and `lengths` give the returns and lengths so far of the episodes that a wrapper is
+    recording; they are None if no wrapper records. `key` is the entry of `info` with the episodes that have ended.
+
+    A wrapper outside of the recorder may end an episode that is still running for the recorder. If the recorder then
+    begins a new episode, the end of the unfinished one is reported where that is seen, at the latest at the reset. In
+    autoreset mode SAME_STEP the recorder has forgotten the last reward by then: it is that of `step`.
     """
 
-    def __init__(self, env: VectorEnv, mask: Callable[[Any], Any] | None, returns: Callable[[], Any] | None, key: str):
+    def __init__(
+        self,
+        env: VectorEnv,
+        mask: Callable[[Any], Any] | None,
+        returns: Callable[[], Any] | None,
+        lengths: Callable[[], Any] | None,
+        key: str,
+    ):
         super().__init__(env)
-        self._mask, self._returns, self._key, self._known = mask, returns, key, np.zeros(env.num_envs)
+        self._mask, self._returns, self._lengths, self._key = mask, returns, lengths, key
+        self._known = np.zeros(env.num_envs)
+        self._cut = np.zeros(env.num_envs, bool)  # episodes that have ended, but not for the recorder
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Return observations and `info` after a reset, with action masks and recorded rewards of 0 in `info`."""
         obs, info = self.env.reset(seed=seed, options=options)
         if self._returns is not None:
-            self._known = np.array(self._returns(), float)
-            none = np.zeros(self.num_envs)
-            info = info | {STATS: (none.astype(np.float32), none.astype(bool))}
+            begun = self._begun() & (seed is None)
+            self._known, self._cut = np.array(self._returns(), float), np.zeros(self.num_envs, bool)
+            info = info | {STATS: (np.zeros(self.num_envs, np.float32), begun)}
         return obs, _with_mask(self._mask, obs, info)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -193,9 +213,23 @@ class AdaptedVector(VectorWrapper):
                 if self._key in ended:
                     over = np.asarray(ended[f"_{self._key}"], bool)
                     total = np.where(over, np.asarray(ended[self._key]["r"], float), total)
+            ended = np.asarray(terminated, bool) | np.asarray(truncated, bool)
+            self._cut = (self._cut | ended) & ~over
+            begun = self._begun()
+            total = np.where(begun, self._known + np.where(ended, reward, 0.0), total)
+            over, self._cut = over | begun, self._cut & ended & ~begun
             info = info | {STATS: ((total - self._known).astype(np.float32), over)}
             self._known = np.where(over, 0.0, total)
         return obs, reward, terminated, truncated, _with_mask(self._mask, obs, info)
+
+    def _begun(self) -> np.ndarray:
+        """Return in which environments the recorder has begun a new episode after one that was cut, [E].
+
+        Else only a life was lost, and the recorded episode goes on. Processes are asked only where an episode was cut.
+        """
+        if self._lengths is None or not self._cut.any():
+            return np.zeros(self.num_envs, bool)
+        return self._cut & (np.asarray(self._lengths()) == 0)
 
 
 def _with_mask(mask: Callable[[Any], Any] | None, obs: Any, info: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,8 @@ import numpy as np
 class DomainRandomisation(gymnasium.Wrapper):  # type: ignore[type-arg]
     """Environment with parameters drawn uniformly from `ranges`, (low, high) by name, at every reset.
 
+    If both ends of a range are of type int, whole numbers are drawn, both ends included.
+
     `set_params(env, numbers)` puts the drawn numbers into the environment; without that function each episode has a new
     environment, `make(**numbers)`. Equal seeds of `reset` give equal numbers, also in the episodes that follow without
     a seed.
@@ -27,6 +29,7 @@ class DomainRandomisation(gymnasium.Wrapper):  # type: ignore[type-arg]
         make: Callable[..., gymnasium.Env[Any, Any]],
         ranges: Mapping[str, tuple[float, float]],
         set_params: Callable[[Any, dict[str, float]], None] | None = None,
+        /,
         **arguments: Any,
     ):
         self._make, self._ranges, self._set_params, self._arguments = make, dict(ranges), set_params, arguments
@@ -41,7 +44,7 @@ class DomainRandomisation(gymnasium.Wrapper):  # type: ignore[type-arg]
         """Return observation and info of a new episode, whose parameters are drawn first."""
         if seed is not None:
             self._rng = np.random.default_rng(seed)
-        numbers = {name: float(self._rng.uniform(low, high)) for name, (low, high) in self._ranges.items()}
+        numbers = {name: self._draw(low, high) for name, (low, high) in self._ranges.items()}
         if self._set_params is not None:
             self._set_params(self.env, numbers)
         else:
@@ -50,3 +53,8 @@ class DomainRandomisation(gymnasium.Wrapper):  # type: ignore[type-arg]
             # a new environment would draw its seed from the operating system
             seed = int(self._rng.integers(2**31)) if seed is None else seed
         return self.env.reset(seed=seed, options=options)
+
+    def _draw(self, low: float, high: float) -> float:
+        if isinstance(low, int) and isinstance(high, int):
+            return int(self._rng.integers(low, high, endpoint=True))
+        return float(self._rng.uniform(low, high))

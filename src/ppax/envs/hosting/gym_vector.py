@@ -49,6 +49,7 @@ class GymVectorStepper:
         self._action_dtypes = [leaf.space_dtype for leaf in leaves_of(vector.single_action_space)]
         self._form = None if mask_size is None else MaskForm(vector.single_action_space)
         self._over, self._steps = np.zeros(vector.num_envs, bool), 0
+        self._latest = np.zeros((vector.num_envs, len(metrics)), np.float32)  # metrics of each environment's last end
         self._result: HostStep | None = None
 
     def reset(self, seeds: Sequence[int]) -> None:
@@ -91,7 +92,7 @@ class GymVectorStepper:
         ended = terminated | truncated
         first, final, leaves, mask = resetting, None, self._leaves_of(obs), self._mask(info)
         episode_stats = self._stats_of(info, ended)
-        metrics = self._metrics_of(info, ended if episode_stats is None else ended & episode_stats.over)
+        metrics = self._metrics_of(info, ended, ended if episode_stats is None else episode_stats.over)
         if self._mode is AutoresetMode.NEXT_STEP:
             self._over = ended
         else:
@@ -102,6 +103,9 @@ class GymVectorStepper:
                     obs, info = self._call("reset", options={"reset_mask": ended})
                     self._check_info(info | {"episode_stats": ()} if self.has_episode_stats else info, "reset")
                     leaves, mask = self._leaves_of(obs), self._mask(info, mask)
+                    if episode_stats is not None and isinstance(info.get("episode_stats"), tuple):
+                        _, begun = info["episode_stats"]  # of recorders that see the end of an episode here
+                        episode_stats = EpisodeStats(episode_stats.reward, episode_stats.over | begun)
                 else:
                     final = self._final(info, leaves, ended)
         self._result = HostStep(
@@ -207,20 +211,24 @@ class GymVectorStepper:
             np.array([pair[0] for pair in pairs], np.float32), np.array([pair[1] for pair in pairs], bool)
         )
 
-    def _metrics_of(self, info: dict[str, Any], ended: np.ndarray) -> np.ndarray:
+    def _metrics_of(self, info: dict[str, Any], ended: np.ndarray, over: np.ndarray) -> np.ndarray:
         """Return the k entries of `info` that are logged at episode ends, [E, k] for E environments.
 
-        They are 0 for environments whose episode has not `ended` [E].
+        They are those of each environment's last end of an episode. Where an episode has `ended` [E], but is not `over`
+        [E] for the recorder inside of the environment, they are NaN if `info` lacks them: either the end was the loss
+        of a life, or the recorder reports it at the next reset.
         """
-        found = np.zeros((len(ended), len(self.metrics)), np.float32)
+        found = self._latest
         given = info.get("final_info", info)  # SAME_STEP: belongs to the step, not to the reset after it
         for i in np.flatnonzero(ended) if self.metrics else ():
             known = {x: given[x][i] for x in self.metrics if x in given and given.get(f"_{x}", ended)[i]}
             try:
                 found[i] = metrics_of(known, self.metrics)
             except ValueError as error:
-                raise EnvError(f"environment {i} of {self.vector} failed in {self._when}: {error}") from None
-        return found
+                if over[i]:
+                    raise EnvError(f"environment {i} of {self.vector} failed in {self._when}: {error}") from None
+                found[i] = np.nan
+        return found.copy()
 
 
 def autoreset_mode_of(vector: VectorEnv) -> AutoresetMode:

@@ -35,7 +35,7 @@ from ppax.envs.hosting.stepper import Host, Stepper
 from ppax.envs.hosting.team import JOINT
 from ppax.envs.hosting.tensor_batch import TensorBatch
 from ppax.envs.hosting.workers import Factory, InProcess, Workers
-from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings, checked_clip
+from ppax.envs.settings import DEFAULT, TIMEOUT, EnvSettings, checked_clip, checked_metrics
 from ppax.envs.stagger import checked_stagger
 from ppax.envs.wrappers.agent_groups import Group, agent_groups_of
 from ppax.envs.wrappers.params import nested
@@ -221,16 +221,21 @@ def host(
         agent_ids=agent_ids,
         central_critic=central_critic,
         timeout=timeout,
-        info_metrics=None if info_metrics is None else tuple(info_metrics),
+        info_metrics=checked_metrics(info_metrics),
         clip_actions=checked_clip(clip_actions),
         env_params=nested(env_params or {}),
         stagger=checked_stagger(stagger),
     )
     if isinstance(source, GymVectorEnv):
-        _require_no_stepping(source, num_envs, workers, made)
+        _require_no_stepping(source, num_envs, workers, set_params, made)
         return host_vector(lambda _: source, source, name or "own", True, made)
     made.check()
     check_value(WORKERS, workers)
+    if workers is not None and made.vectorization == "sync":
+        raise ConfigError(
+            f'workers = {workers!r}: processes, which vectorization = "async" starts, or actors of "ray"; with "sync" '
+            "this process steps all environments; leave it out"
+        )
     return _made(factories_of(source, num_envs), name, workers, set_params, made)
 
 
@@ -266,17 +271,20 @@ def stepper_of(
     return InProcess(chosen, layout)
 
 
-def _require_no_stepping(vector: GymVectorEnv, num_envs: int | None, workers: int | None, made: EnvSettings) -> None:
-    """Raise ConfigError for a setting that has no effect because `vector` steps its environments itself.
+def _require_no_stepping(
+    vector: GymVectorEnv, num_envs: int | None, workers: int | None, set_params: Any, made: EnvSettings
+) -> None:
+    """Raise ConfigError for a setting that has no effect because `vector` makes and steps its environments itself.
 
-    Such settings are `workers`, a `num_envs` other than the vector's, and those of `made` that concern stepping, such
-    as vectorization, timeout and action_repeat.
+    Such settings are `workers`, `set_params`, a `num_envs` other than the vector's, and those of `made` that concern
+    stepping, such as vectorization, timeout and action_repeat.
     """
     by_itself = "a VectorEnv steps its environments itself"
     own = ("vectorization", "timeout", "action_repeat", "agent_ids", "central_critic", "env_params", "stagger")
     made.refuse(own, by_itself)
-    if workers is not None:
-        raise ConfigError(f"workers = {workers!r}: {by_itself}; leave it out")
+    for name, given in (("workers", workers), ("set_params", set_params)):
+        if given is not None:
+            raise ConfigError(f"{name} = {getattr(given, '__name__', given)}: {by_itself}; leave it out")
     if num_envs not in (None, vector.num_envs):
         raise ConfigError(f"num_envs = {num_envs}: {vector} has {vector.num_envs}; leave num_envs out")
 

@@ -30,7 +30,7 @@ from ppax.envs.hosting.team import (
     is_parallel,
     is_turn_based,
 )
-from ppax.envs.hosting.time_limit import LIMIT, NotLimited, limited, takes
+from ppax.envs.hosting.time_limit import LIMIT, MOST_STEPS, NotLimited, limited, takes
 from ppax.envs.hosting.workers import Factory
 from ppax.envs.settings import EnvSettings, checked_num_envs
 from ppax.envs.stagger import no_limit
@@ -45,7 +45,7 @@ EXPLAINED = (
     *(HeterogeneousAgents, NotFlattenable, NotFiltered, NotLimited),
 )
 SHARE = Option(f"env_params.{FILTER}", float, limits={"above": 0.0, "high": 1.0})  # of the new action
-STEPS = Option(f"env_params.{LIMIT}", int, limits={"low": 1})
+STEPS = Option(f"env_params.{LIMIT}", int, limits={"low": 1, "high": MOST_STEPS})
 
 
 @contextlib.contextmanager
@@ -120,7 +120,12 @@ def with_params(
     """
     name = name or getattr(factories[0], "__name__", "the environment")
     given = dict(made.env_params)
-    share = given.pop(FILTER, None) if not any(FILTER in _arguments_of(one) for one in factories) else None
+    if set_params is not None and not (given.keys() - {FILTER, LIMIT}):
+        raise ConfigError(
+            f"set_params = {getattr(set_params, '__name__', set_params)}: env_params has no number for it to set; give "
+            'some, as env_params={"wind": {"low": 0.5, "high": 2.0}}, or leave it out'
+        )
+    share = given.pop(FILTER, None) if not any(takes(one, FILTER, unknown=False) for one in factories) else None
     steps = given.pop(LIMIT, None) if not any(takes(one, LIMIT) for one in factories) else None
     limit = None if steps is None else steps_of_limit(steps)
     if limit is not None and set_params is None:  # inside: a new environment of each episode has it, too
@@ -149,12 +154,14 @@ def _with_arguments(
 
     `set_params(env, numbers)`, if given, puts the parameters into an environment. Raises ConfigError for invalid ones.
     """
-    fixed, ranges = split_ranges(given)
+    defaults = _defaults_of(factories[0])
+    fixed, ranges = split_ranges(given, defaults)
     for one in factories:
         refuse_lists(fixed, one)
         require_numbers(ranges, _defaults_of(one))
     if set_params is not None:
-        fixed, ranges = {}, split_ranges({name: {"low": x, "high": x} for name, x in fixed.items()})[1] | ranges
+        constant = {name: {"low": x, "high": x} for name, x in fixed.items()}
+        fixed, ranges = {}, split_ranges(constant, defaults)[1] | ranges
     factories = _wrapped(factories, lambda one: partial(one, **fixed))
     if ranges:
         factories = _wrapped(factories, lambda one: partial(DomainRandomisation, one, ranges, set_params))

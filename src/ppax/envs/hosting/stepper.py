@@ -141,7 +141,7 @@ class Host:
         if clip is not None:
             self.action_space = narrowed_actions(spec.action_space, clip)
             self._clip = [clip if leaf.low is None else None for leaf in leaves_of(spec.action_space)]
-        self.position = 0  # steps and resets since creation; 0: not reset yet
+        self.position = 0  # steps and resets since creation, as an uint32; 0: not reset yet
         self.last: list[HostStep] = []  # last result of each batch
         self._stepper: Stepper | None = None
 
@@ -185,7 +185,7 @@ class Host:
     def reset(self, seeds: Sequence[int]) -> list[HostStep]:
         """Return the result of each batch after a reset of all environments, one seed each."""
         stepper = self.stepper
-        self.position += 1
+        self._count()
         stepper.reset(seeds)
         self.last = [stepper.receive(number) for number in range(len(stepper.batches))]
         return list(self.last)
@@ -195,7 +195,7 @@ class Host:
 
         e is the number of the batch's streams.
         """
-        self.position += 1
+        self._count()
         self.stepper.send(number, self._clipped(action))
 
     def receive(self, number: int) -> HostStep:
@@ -209,8 +209,12 @@ class Host:
         `action` has one array [E, ...] for each array of the action space.
         """
         assert self.exchange is not None
-        self.position += 1
+        self._count()
         return self.exchange(self._clipped(action), self.spec.metrics)
+
+    def _count(self) -> None:
+        """Add 1 to `position`; after the largest uint32 comes 1, as 0 stands for environments before a reset."""
+        self.position = self.position % (2**32 - 1) + 1
 
     def _clipped(self, action: Sequence[Any]) -> Sequence[Any]:
         """Return the arrays of an action, with continuous elements clipped to their bounds."""

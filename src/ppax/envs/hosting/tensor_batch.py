@@ -24,6 +24,7 @@ from ppax.envs.hosting.arrays import element_of, leaves_of
 from ppax.envs.hosting.conventions import METHOD, has_mask_entry
 from ppax.envs.hosting.faults import RAISED, EnvError
 from ppax.envs.hosting.stepper import TensorStep
+from ppax.envs.settings import checked_metrics
 
 FINAL = ("final_obs", "final_observation")  # names of final observations in `info`: Gymnasium's, ManiSkill's
 TIME_OUTS = "time_outs"  # flags of truncation in `info` where `step` returns one flag: rsl_rl's, Genesis'
@@ -72,7 +73,7 @@ class TensorBatch(VectorEnv):
         self.num_envs, self.metadata = int(env.num_envs), {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = _space(env, "observation_space", observation_space)
         self.single_action_space = _space(env, "action_space", action_space)
-        self._read, self._obs = ("action_mask", *info_metrics), None
+        self._read, self._obs = ("action_mask", *(checked_metrics(info_metrics) or ())), None
         self._device = getattr(env, "device", None)
         self._takes_seed = _takes(env.reset, "seed")
         self.on_device = self._shares_device(exchange)

@@ -14,17 +14,18 @@ import gymnasium
 from gymnasium.wrappers import TimeLimit
 
 LIMIT = "max_steps"  # parameter that any environment may get: steps after which an episode is truncated
+MOST_STEPS = 2**31 - 1  # greatest limit, on the host and in compiled environments, whose counters are int32
 
 
 class NotLimited(ValueError):
     """Error of an environment around which no time limit can be put."""
 
 
-def takes(make: Callable[..., Any], name: str) -> bool:
+def takes(make: Callable[..., Any], name: str, unknown: bool = True) -> bool:
     """Return whether the class or function `make` takes an argument `name`, itself or by `**kwargs`.
 
     A class with `**kwargs` passes these on to the classes that it inherits from, which are looked at. Where a function
-    with `**kwargs` passes them cannot be known: the result is then True, except for `gymnasium.make`.
+    with `**kwargs` passes them cannot be known: the result is then `unknown`, and False for `gymnasium.make`.
     """
     while isinstance(make, functools.partial):
         make = make.func
@@ -37,12 +38,12 @@ def takes(make: Callable[..., Any], name: str) -> bool:
     if make is gymnasium.make or not any(one.kind is one.VAR_KEYWORD for one in arguments.values()):
         return False
     if not isinstance(make, type):
-        return True
+        return unknown
     own = (vars(one)["__init__"] for one in make.__mro__ if "__init__" in vars(one) and one is not object)
     return any(name in inspect.signature(init).parameters for init in own)
 
 
-def limited(make: Callable[..., Any], steps: int, **arguments: Any) -> Any:
+def limited(make: Callable[..., Any], steps: int, /, **arguments: Any) -> Any:
     """Return the environment `make(**arguments)`, whose episodes are truncated after `steps` steps.
 
     If it has a TimeLimit of Gymnasium already, `steps` becomes the limit of this wrapper. Raises NotLimited for a

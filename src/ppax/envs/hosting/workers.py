@@ -37,6 +37,7 @@ from ppax.envs.suites import atari_game, dm_control_task, minigrid_room
 Factory = Callable[[], Env]
 # Importing these files would import all of ppax in a worker
 PICKLED_BY_VALUE = (atari_game, dm_control_task, domain_randomisation, minigrid_room, team)
+MOST_MS = 2**31 - 1  # milliseconds that `poll` can wait, 24 days
 START_SECONDS = 60.0  # minimum timeout for the start of a worker and of its environments
 
 
@@ -215,7 +216,7 @@ class Workers:
         self._arrived[-1].register(ours.fileno(), select.POLLIN)
         theirs.close()
         with contextlib.suppress(OSError):  # the worker has ended: `_answer` raises the error
-            ours.send_bytes(json.dumps(sys.path).encode())
+            ours.send_bytes(json.dumps([one for one in sys.path if isinstance(one, str)]).encode())
             ours.send_bytes(task)
 
     def _request(self, worker: int, request: bytes) -> None:
@@ -231,7 +232,7 @@ class Workers:
         try:
             limit = self.timeout if seconds is None else seconds
             # the descriptor of a closed connection may belong to another file by now
-            if not connection.closed and not self._arrived[worker].poll(1e3 * max(0.0, limit)):
+            if not connection.closed and not self._arrived[worker].poll(min(1e3 * max(0.0, limit), MOST_MS)):
                 remedy = "--timeout 300, timeout = 300 in the run file or timeout=300 in Python allows more"
                 raise self._worker_error(worker, f"has not answered for {limit:g} s ({remedy})")
             answer = connection.recv_bytes()

@@ -23,7 +23,7 @@ from ppax.envs.hosting.rendering import DISPLAY
 from ppax.envs.hosting.spec import steps_of_limit
 from ppax.envs.hosting.time_limit import LIMIT, takes
 from ppax.envs.settings import DEFAULT, EnvSettings
-from ppax.envs.wrappers.params import refuse_lists, require_numbers, split_ranges
+from ppax.envs.wrappers.params import is_range, refuse_lists, require_numbers, split_ranges
 
 EXTRAS = ("mujoco", "box2d")  # extras, recognised by their name in Gymnasium's error
 
@@ -105,8 +105,9 @@ def load(env_id: str, num_envs: int, settings: EnvSettings = DEFAULT, **options:
     bare = dataclasses.replace(spec, order_enforce=False)
     if LIMIT in options and not takes(_constructor(spec), LIMIT):
         options["max_episode_steps"] = steps_of_limit(options.pop(LIMIT))
-    fixed, ranges = split_ranges(options)
-    require_numbers(ranges, constructor_arguments(env_id) if ranges else {})
+    defaults = constructor_arguments(env_id) if any(map(is_range, options.values())) else {}
+    fixed, ranges = split_ranges(options, defaults)
+    require_numbers(ranges, defaults)
     make: Any = partial(gymnasium.make, bare, **{"disable_env_checker": True} | fixed)
     make = partial(DomainRandomisation, make, ranges) if ranges else make
     try:

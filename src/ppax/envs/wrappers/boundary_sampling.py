@@ -90,8 +90,8 @@ class BoundarySampling(Wrapper):
     def _ends(self) -> Iterator[tuple[str, Scalar]]:
         """Yield (name of the parameter, value) of every end of a range: of each parameter the lower, then the upper."""
         for name in self.names:
-            yield name, self.env.low[name]
-            yield name, self.env.high[name]
+            for value in self.env.ends(name):
+                yield name, value
 
     def _metric(self, step: EnvStep) -> Array:
         if self.metric not in step.metrics:

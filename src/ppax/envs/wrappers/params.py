@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -37,6 +38,7 @@ HIDDEN = ("max_steps_in_episode", "max_timesteps")
 # and the entries of vectors that the agent sees
 ADDED = ("max_steps", "action_filter", "seen")
 PASSED = ("env", "params")  # fields that are left out of dotted paths
+LARGEST_WHOLE = 2**24  # of whole numbers that are drawn from a range; float32 has all of them exactly
 
 
 class Parameter(NamedTuple):
@@ -213,7 +215,11 @@ class RandomisedState(NamedTuple):
 
 @part
 class Randomised(Wrapper):
-    """Wrapper of `env` that samples parameters uniformly between `low` and `high` at every reset."""
+    """Wrapper of `env` that samples parameters uniformly between `low` and `high` at every reset.
+
+    A parameter whose value in `env` is a whole number is drawn as a whole number, each from `low` to `high` with equal
+    probability; ends that are not whole, as of a range that moves, are rounded.
+    """
 
     low: dict[str, Scalar] = dataclasses.field(metadata={"parameters": ()})
     high: dict[str, Scalar] = dataclasses.field(metadata={"parameters": ()})
@@ -222,10 +228,7 @@ class Randomised(Wrapper):
     def reset(self, key: Key) -> EnvReset:
         """Return a new episode of the inner environment, with parameters that are sampled for it."""
         keys = dict(zip(["", *self.low], jax.random.split(key, 1 + len(self.low)), strict=True))
-        low, high = self.low, self.high
-        numbers = {
-            name: low[name] + (high[name] - low[name]) * jax.random.uniform(keys[name], (), jnp.float32) for name in low
-        }
+        numbers = {name: self._draw(name, keys[name]) for name in self.low}
         start = self.with_numbers(numbers).reset(keys[""])
         return start._replace(state=RandomisedState(start.state, numbers))
 
@@ -242,15 +245,33 @@ class Randomised(Wrapper):
         """Return the inner environment with the values `numbers` of its sampled parameters, by name."""
         env = self.env
         for name, path in self.paths:
-            env = put(env, path, jnp.asarray(numbers[name], jnp.float32))
+            number = jnp.asarray(numbers[name], jnp.float32)
+            env = put(env, path, jnp.round(number).astype(jnp.int32) if self._is_whole(name) else number)
         return env
+
+    def ends(self, name: str) -> tuple[Array, Array]:
+        """Return the least and the greatest value that is drawn for the parameter `name`."""
+        low, high = (jnp.asarray(end[name], jnp.float32) for end in (self.low, self.high))
+        return (jnp.round(low), jnp.round(high)) if self._is_whole(name) else (low, high)
+
+    def _draw(self, name: str, key: Key) -> Array:
+        """Return a value for the parameter `name`, [] float32, drawn with the random key `key`."""
+        low, high = self.low[name], self.high[name]
+        if not self._is_whole(name):
+            return low + (high - low) * jax.random.uniform(key, (), jnp.float32)
+        first, last = (end.astype(jnp.int32) for end in self.ends(name))
+        return jax.random.randint(key, (), first, last + 1).astype(jnp.float32)
+
+    def _is_whole(self, name: str) -> bool:
+        return _kind(value_at(self.env, dict(self.paths)[name])) is int
 
 
 def adjust(env: Environment, params: Mapping[str, Value]) -> Environment:
     """Return `env` with other parameters: `{"gravity": 12.0, "half_length": {"low": 0.25, "high": 1.0}}`.
 
-    A parameter with "low" and "high" is sampled uniformly at every reset. All parameters that `params` does not name
-    stay as they are. Raises ConfigError for an unknown name and for an invalid value.
+    A parameter with "low" and "high" is sampled uniformly at every reset, as whole numbers if its value in `env` is a
+    whole number. All parameters that `params` does not name stay as they are. Raises ConfigError for an unknown name
+    and for an invalid value.
     """
     if isinstance(env, AROUND):
         return dataclasses.replace(env, env=adjust(env.env, params))
@@ -397,11 +418,21 @@ def is_number(default: Any) -> bool:
     return isinstance(default, int | float) and not isinstance(default, bool)
 
 
-def split_ranges(params: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, tuple[float, float]]]:
-    """Return two dicts of a host environment's parameters: those with one value, and (low, high) of those to draw."""
+def split_ranges(
+    params: Mapping[str, Value], defaults: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[dict[str, Value], dict[str, tuple[float, float]]]:
+    """Return two dicts of a host environment's parameters: those with one value, and (low, high) of those to draw.
+
+    `defaults` are those of the arguments of the environment's constructor. If an argument's default and both ends of
+    its range are of type int, the result has the ends as int, too, and whole numbers are drawn.
+    """
     fixed = {name: value for name, value in params.items() if not is_range(value)}
     numbers = {name: Parameter((), Option(f"env_params.{name}", float), False) for name in params if name not in fixed}
-    return fixed, {name: _range(name, params[name], parameter) for name, parameter in numbers.items()}
+    ranges = {name: _range(name, params[name], parameter) for name, parameter in numbers.items()}
+    for name, (low, high) in ranges.items():
+        if all(type(x) is int for x in (defaults.get(name), *params[name].values())):
+            ranges[name] = int(low), int(high)
+    return fixed, ranges
 
 
 def _range(name: str, value: Mapping[str, Value], parameter: Parameter) -> tuple[float, float]:
@@ -411,8 +442,15 @@ def _range(name: str, value: Mapping[str, Value], parameter: Parameter) -> tuple
         raise ConfigError(f"{path} = {dict(value)!r}: must be a number, or have low and high, and nothing else")
     if not can_be_drawn(parameter):
         raise ConfigError(f"{path}: cannot be drawn at a reset, for the program depends on it; give one value")
-    option = parameter.option._replace(kind=float)
+    option, whole = parameter.option._replace(kind=float), parameter.option.kind is int
+    if whole:
+        limits = option.limits
+        least, most = max(limits.get("low", -LARGEST_WHOLE), -LARGEST_WHOLE), limits.get("high", LARGEST_WHOLE)
+        option = option._replace(limits={**limits, "low": least, "high": min(most, LARGEST_WHOLE)})
     low, high = (check_value(option._replace(path=f"{path}.{end}"), value[end]) for end in ("low", "high"))
+    for end, x in (("low", low), ("high", high)):
+        if whole and x != round(x):
+            raise ConfigError(f"{path}.{end} = {x}: must be a whole number; nearest valid value: {round(x)}")
     if low > high:
         raise ConfigError(f"{path}.low = {low}: must be at most {path}.high = {high}; nearest valid value: {high}")
     return low, high

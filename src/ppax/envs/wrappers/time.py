@@ -13,6 +13,7 @@ from jax import Array
 from ppax.arrays.sequences import where_rows
 from ppax.core.protocols import Environment
 from ppax.core.types import EnvReset, EnvStep, Key, PyTree, Scalar, number, part, static
+from ppax.envs.hosting.time_limit import MOST_STEPS
 from ppax.envs.wrappers.agent_groups import count_agents, where_agents
 from ppax.envs.wrappers.wrapper import Wrapper
 
@@ -53,7 +54,9 @@ class TimeLimit(Wrapper):
     """
 
     # a leaf, so that evaluation can use another limit without recompilation
-    max_steps: Scalar = number("steps after which an episode is truncated", default=dataclasses.MISSING, low=1)
+    max_steps: Scalar = number(
+        "steps after which an episode is truncated", default=dataclasses.MISSING, low=1, high=MOST_STEPS
+    )
 
     def reset(self, key: Key) -> EnvReset:
         """Return a new episode of the inner environment, of length 0 so far."""
@@ -131,7 +134,7 @@ class ActionRepeat(Wrapper):
                 # freeze the state after the episode's end, to keep the final observation
                 state=where_rows(ended.all(), before.state, now.state),
                 obs=where_agents(self.num_agents, earlier, before.obs, now.obs),
-                reward=before.reward + jnp.where(ended, 0.0, now.reward),
+                reward=before.reward + jnp.where(ended, 0.0, jnp.asarray(now.reward, jnp.float32)),
                 terminated=before.terminated | (now.terminated & ~ended),
                 truncated=before.truncated | (now.truncated & ~ended),
                 action_mask=where_agents(self.num_agents, earlier, before.action_mask, now.action_mask),
@@ -142,7 +145,8 @@ class ActionRepeat(Wrapper):
 
         shapes = jax.eval_shape(self.env.step, state.inner, action, key)
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes._replace(state=()))
-        start = _Repeats(zeros._replace(state=state.inner), state.ended)
+        none = jnp.zeros(shapes.reward.shape, jnp.float32)  # the environment's rewards may be integers
+        start = _Repeats(zeros._replace(state=state.inner, reward=none), state.ended)
         (step, ended), _ = jax.lax.scan(once, start, jnp.arange(self.repeats))
         return step._replace(state=ActionRepeatState(step.state, ended))
 

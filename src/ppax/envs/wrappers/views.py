@@ -32,7 +32,7 @@ class PartialView(Wrapper):
         space = self.env.observation_space
         assert isinstance(space, spaces.Box)
         seen = list(self.seen)
-        return spaces.Box(space.low[..., seen], space.high[..., seen], dtype=np.float32)
+        return spaces.Box(space.low[..., seen], space.high[..., seen], dtype=space.dtype)  # type: ignore[arg-type]
 
     def reset(self, key: Key) -> EnvReset:
         """Return a new episode of the inner environment, with the visible entries of its observation."""

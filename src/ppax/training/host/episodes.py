@@ -167,6 +167,10 @@ class _Episodes:
         self._quota, self._games = quota.copy(), np.zeros(streams, int)  # games to play, and number of the running one
         self._names, nothing = metrics, np.zeros((streams, len(metrics)))
         self._last = nothing  # latest metrics [B, k]
+        # flags and reward of each stream's latest step [B]; a recorder inside of a time limit reports the end of an
+        # episode that the limit cuts one step later, at the reset
+        self._terminated, self._truncated = np.zeros(streams, bool), np.zeros(streams, bool)
+        self._reward = np.zeros(streams)
         self.ended, self.steps = 0, 0  # of all streams so far, for those who wait
         self._done: list[list[_Episode]] = [[] for _ in range(streams)]
 
@@ -201,14 +205,18 @@ class _Episodes:
         self._lengths[rows] += step.valid
         self.steps += int(step.valid.sum())
         self._absent[rows] = np.where(step.valid, 0, self._absent[rows] + 1)
-        stuck = ~ended & (self._lengths[rows] >= self.max_steps)
+        flagged = step.terminated | step.truncated
+        latest = ((self._terminated, step.terminated), (self._truncated, step.truncated), (self._reward, reward))
+        for kept, now in latest:
+            kept[rows] = np.where(step.valid | flagged, now, kept[rows])
+        stuck = ~ended & ~flagged & (self._lengths[rows] >= self.max_steps)
         missing = self._absent[rows] >= self.max_steps  # the agent has been absent for `max_steps` steps
         for i in rows.start + np.flatnonzero(ended | stuck | missing):
             if self.playing[i] and not missing[i - rows.start]:
                 here = i - rows.start
                 # info gives metrics where an episode ends
                 row = [math.nan] * len(self._names) if stuck[here] else self._last[i].tolist()
-                over = bool(step.terminated[here] or not step.truncated[here])  # a game may end without either
+                over = bool(self._terminated[i] or not self._truncated[i])  # a game may end without either
                 finished = not stuck[here]
                 self._done[i].append(
                     _Episode(
@@ -216,7 +224,7 @@ class _Episodes:
                         self._lengths[i],
                         finished,
                         over and finished,
-                        float(reward[here]),
+                        float(self._reward[i]),
                         row,
                         self._game(i),
                     )

@@ -17,6 +17,8 @@ from ppax.core.types import ConfigError, Rollout, Transition
 from ppax.envs import ActionRepeat, TimeLimit, VectorEnv, builtin, grouped
 from ppax.networks import mlp, network
 from ppax.networks.memories import GRU
+from ppax.policy import Policy
+from ppax.policy.spec import spec_of
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.loop import num_devices
 from support.players import Copies, Orchestra
@@ -261,6 +263,23 @@ def test_a_group_takes_numbers_of_the_same_part_alone(run, group, expected):
     plan = config.resolve({"env": "Pursuit-3", "agent": run, "groups": {"prey": {"agent": group}}})
     got = dict(flatten(plan["groups"]["prey"]["agent"]))
     assert {path: got[path] for path in expected} == expected
+
+
+@pytest.mark.parametrize("name", ["prey", "agent", "good_agent"])
+def test_a_group_may_have_any_name(name, tmp_path):
+    """Also that of the table "agent": numbers for each player, and a bundle with a network of the group's own."""
+    agent = {"learning_rate": [1e-3, 1e-4], "network": {"activation": "relu"}}
+    groups = {name: {"players": [0, 1], "agents": "independent", "agent": agent}, "others": {"players": [2]}}
+    plan = {"env": "Pursuit-3", "num_envs": 2, "agent": {"network": {"hidden": [4]}}, "groups": groups}
+    built = config.build(plan)
+    np.testing.assert_array_equal(built.agent.agents[name].agent.learning_rate, np.array([1e-3, 1e-4], np.float32))
+    learner = ppax.start(built.agent, built.env, 4, jax.random.key(0)).learner
+    policy = Policy(built.agent, learner, spec_of(built.agent, built.env, None, config.resolve(plan)))
+    policy.export(tmp_path / "policy.zip", ["numpy"])
+    loaded = ppax.load(tmp_path / "policy.zip")
+    assert loaded.agent.agents[name].agent.network.activation == "relu"
+    obs = {group: np.full((2, size, 13), 0.5, np.float32) for group, size in built.env.sizes}
+    assert_same(policy.act(obs), loaded.act(obs), rtol=0, atol=0)
 
 
 @pytest.fixture

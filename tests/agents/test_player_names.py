@@ -99,6 +99,8 @@ def test_groups_are_made_of_names():
     assert grouped(numbered, {"prey": ["agent_1"], "hunter": ["agent_0"]}).env.players[0] == ("prey", (1,))
     with pytest.raises(ConfigError, match="groups: Duel has no agent 'middle'; there are left, right"):
         grouped(VectorEnv(Duel(), 2, name="Duel"), {"l": ["middle"], "r": ["left"]})
+    with pytest.raises(ConfigError, match=r"groups: l = 'left': must be a list; nearest valid value: \['left'\]"):
+        grouped(VectorEnv(Duel(), 2), {"l": "left", "r": ["right"]})
     with pytest.raises(ConfigError, match="once, and no group may be empty"):
         grouped(VectorEnv(Duel(), 2), {"l": ["left"], "r": [0]})
 
@@ -113,6 +115,10 @@ def test_groups_of_a_run_file_and_of_the_command_line_are_made_of_names():
         assert config.build_env(given).settings.players == (("prey", (0,)), ("hunter", (1,)))
     with pytest.raises(ConfigError, match=r"groups\.prey\.players = 1\.5: must be of type int"):
         config.resolve({"env": "Pursuit-2", "groups": {"prey": {"players": [1.5]}}})
+    with pytest.raises(
+        ConfigError, match=r"players = 'agent_0': must be a list .*; nearest valid value: \['agent_0'\]"
+    ):
+        config.resolve({"env": "Pursuit-2", "groups": {"prey": {"players": "agent_0"}}})
 
 
 def test_agents_without_names_are_numbered_in_groups_by_group():

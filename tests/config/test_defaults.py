@@ -187,6 +187,9 @@ def test_options_of_a_part_leave_with_it():
         ({"num_envs": 8, "num_steps": 256, "agent.network.memory.part": "gru"}, 1, 64, 8),  # 8 sequences
         ({"num_envs": 8, "num_steps": 256, "agent.network.memory.part": "gru", "agent.seq_len": 32}, 1, 64, 32),
         ({"num_envs": 8, "num_steps": 256, "agent.recompute.part": "minibatch"}, 1, 64, 8),  # 8 sequences
+        ({"num_envs": 8, "num_steps": 32, "agent.seq_len": "none"}, 1, 512, 1),
+        ({"num_envs": 8, "num_steps": 32, "agent.network.memory.part": "gru", "agent.seq_len": "none"}, 1, 64, 4),
+        ({"num_envs": 1, "num_steps": 8, "agent.seq_len": 16}, 1, 512, 1),  # refused when the agent is checked
         ({"num_envs": 10**12, "num_steps": 32}, 1, 32 * 10**6, 10**6),  # found without trying all smaller numbers
     ],
 )
@@ -336,3 +339,8 @@ def test_invalid_options_are_refused_by_name():
         ppax.build("CartPole-v1", num_steps=0)
     with pytest.raises(ppax.ConfigError, match="CartPole-v1"):
         ppax.build("CartPol-v1")
+    with pytest.raises(ppax.ConfigError, match=r"preset = \['none'\]: must be the name of a preset, or 'none'"):
+        ppax.build({"env": "CartPole-v1", "preset": ["none"]})
+    with pytest.raises(ppax.ConfigError, match="seq_len = 16 does not divide num_steps = 8"):
+        ppax.build("CartPole-v1", preset="none", num_envs=1, num_steps=8, agent={"seq_len": 16}).fit()
+    assert ppax.build("CartPole-v1", preset="none", agent={"seq_len": "none"}).agent.seq_len is None

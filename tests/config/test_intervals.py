@@ -20,6 +20,8 @@ from ppax.core.types import ConfigError
         ("50k steps", "50000 steps"),
         ("1 step", "1 steps"),
         ("1.5M steps", "1500000 steps"),
+        ("16.1k steps", "16100 steps"),  # 16.1 * 1e3 is no whole number in binary
+        ("1.1e1k steps", "11000 steps"),
         ("20_000 steps", "20000 steps"),
         ("20,000 steps", "20000 steps"),
         ("1e6 steps", "1000000 steps"),

@@ -19,6 +19,7 @@ from ppax.config.run_files import preset, presets
 from ppax.config.user_parts import require_trusted_parts
 from ppax.config.validation import overridden, resolve
 from ppax.core.options import NONE, Config, flatten, unflatten
+from ppax.core.types import ConfigError
 from ppax.envs import Env
 from ppax.networks.heads import box_size, has_box, needs_squashing
 from ppax.networks.observations import entries
@@ -161,6 +162,8 @@ def begun(given: Config) -> Config:
     name = given.get(PRESET, _named_as(given.get("env")))
     if name is None or name == NONE:
         return {**given, PRESET: None}
+    if not isinstance(name, str):
+        raise ConfigError(f"{PRESET} = {name!r}: must be the name of a preset, or {NONE!r}; `ppax presets` lists them")
     return overridden(preset(name), {**given, PRESET: name})
 
 
@@ -299,7 +302,8 @@ def num_minibatches(config: Config, agents: int, rows: int, sizes: Sequence[tupl
     groups = dict(sizes) or {"": agents}
     lengths = {name: _sequence_length(config, name) for name in groups}
     streams = {name: config["num_envs"] * size for name, size in groups.items()}
-    sequences = math.gcd(*(streams[name] * config["num_steps"] // lengths[name] for name in groups))
+    # 0 where a sequence is longer than the rollout, which is refused when the agent is checked
+    sequences = math.gcd(*(streams[name] * config["num_steps"] // lengths[name] for name in groups)) or 1
     wanted = max(
         1.0, max(streams[name] * config["num_steps"] // lengths[name] * lengths[name] for name in groups) / rows
     )
@@ -320,7 +324,8 @@ def _sequence_length(config: Config, group: str) -> int:
 
     memories = [str(option(f"network.{tower}memory.part", "none")) for tower in ("", "actor.", "critic.")]
     whole = any(memory not in ("none", "same") for memory in memories) or option("recompute.part") == "minibatch"
-    return int(option("seq_len") or (config["num_steps"] if whole else 1))
+    length = option("seq_len")
+    return int((None if length == NONE else length) or (config["num_steps"] if whole else 1))
 
 
 def _line(kind: Kind, config: Config) -> str:

@@ -34,7 +34,8 @@ METHODS: dict[str, tuple[str, ...]] = {kind: methods for kind, (methods, _) in C
 }
 ENDS = (".part", ".distribution", ".module")  # endings of the paths of options that name code
 SETTINGS = ("logger", "search")  # kinds of parts that are plain settings, not pytrees
-AGENT = re.compile(r"agent\.|groups\.[^.]+\.agent\.")  # prefix of the options of an agent, of the run or of a group
+# Prefix of the paths of the options of an agent, of the run or of a group
+AGENT_PREFIX = re.compile(r"agent\.|groups\.[^.]+\.agent\.")
 OF_PPO = {field.name for field in dataclasses.fields(PPO)}
 
 
@@ -95,7 +96,7 @@ def without_parts(values: Config, places: Iterable[str]) -> Config:
     removed.
     """
     slots = [place.removesuffix("part") for place in places]
-    of_agents = [slot for slot in slots if AGENT.fullmatch(slot)]
+    of_agents = [slot for slot in slots if AGENT_PREFIX.fullmatch(slot)]
     of_parts = tuple(slot for slot in slots if slot not in of_agents)
     return {
         path: x

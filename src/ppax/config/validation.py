@@ -264,7 +264,7 @@ def _checked_values(
     """
     for path, option in known.items():
         try:
-            each = path.partition("agent.")[0] in per_agent
+            each = any(path.startswith(f"{table}agent.") for table in per_agent)
             yield path, check_value(option, given.get(path, option.default), each)
         except ConfigError as error:
             problems.append(str(error))

@@ -12,6 +12,7 @@ import math
 import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -131,7 +132,7 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
         return None
     if isinstance(value, str):
         value = option.limits.get("words", {}).get(value, value)
-    if option.limits.get("names") and isinstance(value, str) and value:
+    if option.limits.get("names") and not option.many and isinstance(value, str) and value:  # one of a list of names
         return value
     if option.limits.get("switch") and isinstance(value, bool):
         return value
@@ -145,7 +146,9 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
         if value == [EMPTY]:  # a list of words is argparse's
             return []
         if not isinstance(value, list | tuple):
-            raise ConfigError(f"{option.path} = {value!r}: must be a list of {option.kind.__name__}")
+            named = option.limits.get("names") and isinstance(value, str)
+            remedy = f" or names; nearest valid value: {[value]}" if named else ""
+            raise ConfigError(f"{option.path} = {value!r}: must be a list of {option.kind.__name__}{remedy}")
         return [check_value(option._replace(many=False), x) for x in value]
     if option.kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 2**1000 else math.inf
@@ -173,8 +176,11 @@ def interval(path: str, text: str) -> int | str:
     Raises ConfigError, which names the option `path`, for any other text.
     """
     found = INTERVAL.fullmatch(text.strip())
-    number = 0.0 if found is None else float(re.sub("[_,]", "", found[1])) * {"": 1, "k": 1e3, "M": 1e6}[found[2]]
-    if found is None or not number.is_integer() or not 1 <= number < 2**53:
+    # exact, as in floating point 16.1 times 1000 is no whole number
+    number = Fraction(0)
+    if found is not None:
+        number = Fraction(re.sub("[_,]", "", found[1])) * {"": 1, "k": 1000, "M": 1_000_000}[found[2]]
+    if found is None or number.denominator != 1 or not 1 <= number < 2**53:
         raise ConfigError(f'{path} = {text!r}: must be a whole number of iterations, or of steps, as "50k steps"')
     return f"{int(number)} steps" if found[3].startswith("step") else int(number)
 

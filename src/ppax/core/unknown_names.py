@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from typing import NamedTuple, ParamSpec, TypeVar
 
@@ -25,6 +26,7 @@ FORMER = {
     "auxiliary": ("symmetry", "Symmetry"),
     "phase": ("ppg", "PPG"),
 }
+OF_AGENT = re.compile(r"(?P<table>(groups\.[^.]+\.)?agent)\.(?P<name>[^.]+)")  # option of the run's agent or a group's
 
 
 class SettingNames(NamedTuple):
@@ -94,9 +96,9 @@ def extension_of(path: str) -> str:
 
     For agent.kl it is "[agent.extensions.kl_control]".
     """
-    above, _, option = path.rpartition("agent.")
-    former = FORMER.get(option.partition(".")[0])
-    return f"[{above}agent.extensions.{former[0]}]" if former else ""
+    found = OF_AGENT.match(path)
+    former = FORMER.get(found["name"]) if found else None
+    return f"[{found['table']}.extensions.{former[0]}]" if found and former else ""
 
 
 def meaning(name: str) -> SettingNames | None:

@@ -139,7 +139,7 @@ def _in_agent(place: str) -> str:
 
     For "groups.NAME.agent.loss.part" this is "agent.loss.part". Other paths are returned unchanged.
     """
-    return f"agent.{place.partition('.agent.')[2]}" if place.startswith("groups.") else place
+    return ".".join(place.split(".")[2:]) if place.startswith("groups.") else place
 
 
 def _of_learning(place: str) -> bool:

@@ -188,7 +188,9 @@ def _make(env_id: str, **kwargs: Any) -> Any:
 
 
 def _is_terminal_without_limit(is_terminal: Callable[..., Array], state: PyTree, params: Any) -> Array:
-    return is_terminal(state, params.replace(max_steps_in_episode=NO_LIMIT))
+    if hasattr(params, "max_steps_in_episode"):  # parameters of a registered environment may lack it
+        params = params.replace(max_steps_in_episode=NO_LIMIT)
+    return is_terminal(state, params)
 
 
 def _plain(obs: PyTree) -> PyTree:

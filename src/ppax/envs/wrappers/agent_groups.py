@@ -117,6 +117,9 @@ def partition(
 
     `players` has the agents of each group by their indices, or by their `names`; `name` is that of the environment.
     """
+    for group, members in players.items():
+        if isinstance(members, str):
+            raise ConfigError(f"groups: {group} = {members!r}: must be a list; nearest valid value: {[members]}")
     for one in (one for members in players.values() for one in members if isinstance(one, str) and one not in names):
         raise ConfigError(f"groups: {name} has no agent {one!r}; there are {', '.join(names)}")
     numbers = {one: index for index, one in enumerate(names)}

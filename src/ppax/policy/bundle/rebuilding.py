@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from ppax import config
+from ppax.config.user_parts import AGENT_PREFIX
 from ppax.core.options import Config, flatten, unflatten
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError
@@ -38,8 +39,9 @@ def _to_act(run_config: Config) -> Config:
     """Return the entries of a run's configuration that acting reads, without those of parts that only learning uses."""
     kept = {}
     for path, value in flatten(run_config):
-        before, found, field = f".{path}".partition(".agent.")
-        if (found and field.partition(".")[0] in READ) or (not found and before.split(".")[1] in ("agents", "groups")):
+        agent = AGENT_PREFIX.match(path)  # a group may be named "agent", too
+        name, among = (path[agent.end() :], READ) if agent else (path, ("agents", "groups"))
+        if name.partition(".")[0] in among:
             kept[path] = value
     return unflatten(kept)
 

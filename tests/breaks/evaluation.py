@@ -144,7 +144,7 @@ MUTATIONS = [
     ),
     Mutation(
         "on the host the final reward is the return",
-        "float(reward[here])",
+        "float(self._reward[i])",
         "float(self._returns[i])",
         (ENDS + "[host]",),
     ),

@@ -932,8 +932,8 @@ LATER = [
     ),
     Mutation(
         "every reset draws the lowest number",
-        "jax.random.uniform(keys[name], (), jnp.float32)",
-        "0.0 * jax.random.uniform(keys[name], (), jnp.float32)",
+        "jax.random.uniform(key, (), jnp.float32)",
+        "0.0 * jax.random.uniform(key, (), jnp.float32)",
         (PARAMS + "test_sampled_numbers_change_at_every_reset_and_stay_for_the_episode",),
     ),
     Mutation(

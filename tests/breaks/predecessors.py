@@ -42,7 +42,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the reward of a repeated action is that of the last repetition",
-        "reward=before.reward + jnp.where(ended, 0.0, now.reward)",
+        "reward=before.reward + jnp.where(ended, 0.0, jnp.asarray(now.reward, jnp.float32))",
         "reward=jnp.where(ended, before.reward, now.reward)",
         ("tests/envs/wrappers/test_action_repeat.py::test_rewards_are_summed_up_to_the_episode_end",),
     ),

@@ -64,8 +64,8 @@ def load(suite: str, env_id: str, options: Mapping[str, Any] | None = None, *arg
     """Return the environment `env_id` of a suite, made with `options`, arguments of the suite's own constructor.
 
     `arguments` go to the adapter's `load` after `env_id`. Compiled environments get lists among `options` as tuples,
-    which are hashable: adapters keep one environment for each set of options. Raises ImportError, naming the extra, if the suite is not
-    installed, and ConfigError for options that it does not accept.
+    which are hashable: adapters keep one environment for each set of options. Raises ImportError, naming the extra, if
+    the suite is not installed, and ConfigError for options that it does not accept.
     """
     adapter = _adapter(suite)
     given = dict(options or {})

@@ -162,7 +162,7 @@ def plain_data(value: Any) -> Any:
         return type(value)(map(plain_data, value))
     if isinstance(value, jax.core.Tracer) or not isinstance(value, np.ndarray | np.generic | Array):
         return value
-    return value if jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended) else value.tolist()
+    return value if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) else value.tolist()
 
 
 def _parameters(thing: Any, path: ParameterPath, in_static: bool) -> Iterator[Parameter]:

@@ -115,9 +115,7 @@ def test_groups_of_a_run_file_and_of_the_command_line_are_made_of_names():
         assert config.build_env(given).settings.players == (("prey", (0,)), ("hunter", (1,)))
     with pytest.raises(ConfigError, match=r"groups\.prey\.players = 1\.5: must be of type int"):
         config.resolve({"env": "Pursuit-2", "groups": {"prey": {"players": [1.5]}}})
-    with pytest.raises(
-        ConfigError, match=r"players = 'agent_0': must be a list .*; nearest valid value: \['agent_0'\]"
-    ):
+    with pytest.raises(ConfigError, match=r"players = 'agent_0': must be a list .* value: \['agent_0'\]"):
         config.resolve({"env": "Pursuit-2", "groups": {"prey": {"players": "agent_0"}}})
 
 

@@ -75,7 +75,7 @@ MUTATIONS = [
     ),
     Mutation(
         "an agent of another class loses the options of all agents",
-        "    of_agents = [slot for slot in slots if AGENT.fullmatch(slot)]",
+        "    of_agents = [slot for slot in slots if AGENT_PREFIX.fullmatch(slot)]",
         "    of_agents = []",
         (PARTS + "test_an_agent_of_another_class_keeps_what_all_agents_have",),
         "config/user_parts.py",

@@ -83,6 +83,14 @@ def test_a_list_for_a_group_whose_agents_share_a_policy_is_an_error_of_the_group
     assert found.startswith("groups.prey.agent.gamma = [0.9, 0.8]: must be one number")
 
 
+@pytest.mark.parametrize("given", ["gravity", 5, ["gravity"]])
+def test_parameters_of_the_environment_are_a_table(given):
+    texts = [f"{name} = {given!r}: must be a table, [{name}]" for name in ("env_params", "eval.env_params")]
+    assert errors({"env_params": given, "eval": {"env_params": given}})[1:] == texts
+    with pytest.raises(ppax.ConfigError, match=r"^env_params = .*: must be a table, \[env_params\]; in Python a dict"):
+        ppax.make("CartPole-v1", 2, env_params=given)
+
+
 def test_errors_in_the_search_of_a_sweep_are_reported_together():
     with pytest.raises(ppax.ConfigError) as caught:
         ppax.sweep_runs(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import tomllib
 
 import gymnasium
 import jax
@@ -215,3 +216,43 @@ def test_evaluation_parameters_of_a_host_environment_of_ones_own_are_refused_bef
 def test_a_function_in_the_place_of_an_id_is_refused_with_the_call_for_own_environments():
     with pytest.raises(ConfigError, match=r"must be a string.*ppax\.envs\.host\(MyEnv"):
         ppax.make(builtin.CartPole)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "recorded"),
+    [
+        ("CartPole-v1", {"gravity": np.float32(9.5), "max_steps": np.int64(7)}, {"gravity": 9.5, "max_steps": 7}),
+        ("CartPole-v1", {"gravity": {"low": jnp.float32(9.5), "high": np.array(10.5)}}, None),
+        ("gymnasium/FrozenLake-v1", {"desc": np.array(["SF", "FG"])}, {"desc": ["SF", "FG"]}),
+        ("gymnasium/FrozenLake-v1", {"desc": None, "map_name": "4x4"}, {"map_name": "4x4"}),  # Gymnasium's own example
+    ],
+)
+def test_a_run_file_has_parameters_as_python_values(name, given, recorded):
+    env = ppax.make(name, 2, env_params=given)
+    recorded = {"gravity": {"low": 9.5, "high": 10.5}} if recorded is None else recorded
+    run_config = config.describe_run(ppax.PPO(mlp(env, hidden=(4,))), env, config.Run(**env.settings.run_fields()))
+    read = tomllib.loads(config.to_toml(run_config))["env_params"]
+    assert read == recorded == env.settings.env_params
+    assert config.build_env(run_config | {"env_params": read}).settings.env_params == recorded
+
+
+def test_numpy_values_can_be_set_afterwards():
+    env = ppax.envs.other_params(ppax.make("CartPole-v1", 2), {"gravity": np.float32(9.5)})
+    assert env.settings.env_params == {"gravity": 9.5}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"map_name": None, "desc": ["SF", "FG"]}, "env_params.map_name = None: a run file has no None"),
+        ({"desc": gymnasium.spaces.Discrete(2)}, "env_params.desc = .*: a run file cannot hold a Discrete"),
+        ({"reward_schedule": {"a": [1, None]}}, "env_params.reward_schedule.a.1 = None"),
+    ],
+)
+def test_parameters_that_no_run_file_holds_are_refused_before_there_is_a_directory(given, message, tmp_path):
+    env = ppax.make("gymnasium/FrozenLake-v1", 2)
+    env = dataclasses.replace(env, made=dataclasses.replace(env.made, env_params=given))
+    agent = ppax.PPO(mlp(env, hidden=(4,)), num_epochs=1)
+    with pytest.raises(ConfigError, match=message):
+        ppax.fit(agent, env, 16, run_dir=tmp_path / "run", num_steps=8, log=Log(console=False))
+    assert not (tmp_path / "run").exists()

@@ -68,7 +68,7 @@ def describe(part: Any, each: bool = False) -> Config:
         elif is_section(hints[field.name]):
             config[field.name] = describe(value, each)
         elif field.name == "env_params" and value:
-            config[field.name] = unflatten(dict(flatten(value)))
+            config[field.name] = unflatten(dict(flatten(params.plain_data(value))))
         elif field.metadata.get("code"):
             code = value.value if isinstance(value, Held) else value
             config[field.name] = imports.import_path(code) or unimportable(code)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import os
+from collections.abc import Mapping
 from dataclasses import fields
 from importlib import resources
 from pathlib import Path
@@ -13,6 +15,7 @@ import tomli_w
 
 from ppax import envs
 from ppax.config.run_settings import Log
+from ppax.config.validation import is_free
 from ppax.core import untrusted
 from ppax.core.options import NONE, Config, flatten, unflatten
 from ppax.core.types import ConfigError
@@ -20,6 +23,7 @@ from ppax.networks import Tower
 from ppax.storage.paths import quoted
 
 SUFFIXES = (".toml", ".json", ".yaml", ".yml")  # of run files
+WRITABLE = (bool, int, float, str, datetime.date, datetime.time)  # values of TOML, besides lists and tables
 RUN_FILE = "run.toml"  # name of the run file in a run directory
 SWEEP_FILE = "sweep.toml"  # name of the run file in the directory of a sweep
 # Other spellings of None, by the end of an option's path
@@ -73,10 +77,31 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> Config:
 def to_toml(config: Config) -> str:
     """Return a configuration as TOML text.
 
-    None, which TOML lacks, becomes "none", or the word that the option has for it, such as "all".
+    None, which TOML lacks, becomes "none", or the word that the option has for it, such as "all". Raises ConfigError
+    for a parameter of the environment that TOML cannot hold, None among them: it would come back as the text "none".
     """
-    spelled = {path: _spelled_none(path) if value is None else value for path, value in flatten(config)}
+    flat = dict(flatten(config))
+    for path, value in flat.items():
+        if is_free(path):
+            _require_writable(path, value)
+    spelled = {path: _spelled_none(path) if value is None else value for path, value in flat.items()}
     return tomli_w.dumps(unflatten(spelled))
+
+
+def _require_writable(path: str, value: Any) -> None:
+    """Raise ConfigError if `value`, the environment's parameter at `path`, is or contains what TOML cannot hold."""
+    if isinstance(value, Mapping | list | tuple):
+        inner = value.items() if isinstance(value, Mapping) else enumerate(value)
+        for key, one in inner:
+            _require_writable(f"{path}.{key}", one)
+    elif value is None:
+        raise ConfigError(f"{path} = None: a run file has no None; leave it out if that is its default")
+    elif not isinstance(value, WRITABLE):
+        raise ConfigError(
+            f"{path} = {value!r}: a run file cannot hold a {type(value).__name__}: must be a number, a text, true or "
+            "false, or a list or table of these; other objects are for environments that you make yourself: "
+            "ppax.envs.host, or a class of your own"
+        )
 
 
 def _spelled_none(path: str) -> str:

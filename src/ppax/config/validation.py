@@ -230,6 +230,8 @@ def resolve(config: Config) -> Config:
     for path in given:
         if path.partition(".")[0] in (SWEEP, SEARCH):
             problems.append(f"{path}: the table [{path.partition('.')[0]}] is of `ppax sweep`, not of one run")
+        elif path in FREE:
+            problems.append(f"{path} = {given[path]!r}: must be a table, [{path}]")
         elif path not in known and path not in free:
             problems.append(_unknown(path, known))
     per_agent = group_tables.independent_tables(config)  # prefixes of tables whose numbers may be lists, one per agent

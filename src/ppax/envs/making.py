@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,7 @@ from ppax.envs.settings import (
 )
 from ppax.envs.stagger import checked_stagger, longest_episode, no_limit
 from ppax.envs.suites import registry
+from ppax.envs.suites.gymnasium import constructor_arguments
 from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.envs.vector import PoolResets, VectorEnv, fresh_resets
 from ppax.envs.wrappers import agent_groups, params
@@ -74,6 +76,7 @@ BUILTIN: dict[str, Callable[[], Environment]] = {
     "probe/Finite": lambda: builtin.FiniteProbe(),
 }
 
+UNEXPECTED = re.compile(r"unexpected keyword argument '(?P<name>\w+)'")  # in Python's error for a wrong argument
 OWN_GUIDE = 'the page "Your environment in JAX"'
 
 
@@ -122,7 +125,7 @@ def make(
         central_critic=central_critic,
         timeout=timeout,
         info_metrics=checked_metrics(info_metrics),
-        env_params=dict(env_params or {}),
+        env_params={} if env_params is None else env_params,
         schedule=schedule,
         clip_actions=checked_clip(clip_actions),
         stagger=checked_stagger(stagger),
@@ -186,7 +189,8 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     Raises ConfigError if `env` has no such parameter, if it is a host environment that was not made by name, and if
     `env_params` has an "action_filter" and `env` was made without one.
     """
-    settings = env.settings
+    params.require_table(env_params)
+    settings, env_params = env.settings, params.plain_data(env_params)
     known = parameters(env.env) if isinstance(env, VectorEnv) else {}
     env_params = by_short_name(env_params, known) if known else params.nested(env_params)
     merged = params.merged(settings.env_params, env_params)
@@ -266,6 +270,9 @@ def require_native(env: Env, what: str, instead: str) -> VectorEnv:
 def _on_host(name: str, num_envs: int, settings: EnvSettings) -> HostEnv:
     suite, _, env_id = name.partition("/")
     settings = dataclasses.replace(settings, env_params=params.nested(settings.env_params))
+    if suite == "gymnasium" and None in settings.env_params.values():
+        chosen = _without_default_none(settings.env_params, constructor_arguments(env_id))
+        settings = dataclasses.replace(settings, env_params=chosen)
     if suite != "gymnasium":
         params.refuse_drawn(name, {key: x for key, x in settings.env_params.items() if key != FILTER})
     _refuse_compiled_only(name, settings)
@@ -283,9 +290,19 @@ def _refuse_compiled_only(name: str, settings: EnvSettings) -> None:
     settings.refuse(("schedule",), f"{name} is stepped on the host, where no number is traced")
 
 
+def _without_default_none(env_params: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `env_params` without those that are None and have the default None, as run files cannot hold None.
+
+    `defaults` are those of the constructor's arguments, by name.
+    """
+    return {name: x for name, x in env_params.items() if not (x is None and defaults.get(name, 0) is None)}
+
+
 def _own(name: str, num_envs: int, settings: EnvSettings) -> Env:
     """Return `num_envs` copies of the user's environment `name`, an import path or a registered short name."""
     found = imported.find_env(name)
+    defaults = {key: parameter.default for key, parameter in imported.parameters_of(found).items()}
+    settings = dataclasses.replace(settings, env_params=_without_default_none(settings.env_params, defaults))
     tables = params.nested(settings.env_params)
     if not imported.on_host(found, name, params.first_values(tables)):
         single: Single = partial(imported.single, found, name)
@@ -403,7 +420,10 @@ def _with_params(name: str, env_params: Mapping[str, Any], single: Single, neede
         try:
             env = single(params.nested(first | options))
         except ConfigError as error:
-            raise ConfigError(f"{unknown_parameter(next(iter(options)), known)} ({error})") from error
+            unexpected = UNEXPECTED.search(str(error))
+            if unexpected is None:
+                raise
+            raise ConfigError(f"{unknown_parameter(unexpected['name'], known)} ({error})") from error
     return params.adjust(env, {key: value for key, value in env_params.items() if key not in options})
 
 

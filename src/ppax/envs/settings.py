@@ -12,6 +12,7 @@ import numpy as np
 from ppax.core.options import Option, check_value
 from ppax.core.types import ConfigError
 from ppax.envs.hosting.action_filter import FILTER
+from ppax.envs.wrappers.params import plain_data, require_table
 
 VECTORIZATIONS = ("sync", "async", "ray")
 TIMEOUT = 60.0  # seconds
@@ -39,6 +40,14 @@ class EnvSettings:
     stagger: bool | int = False  # largest length of a first episode; True: the environment's own limit
     schedule: Any = dataclasses.field(default=None, compare=False)  # of the environment's numbers; None: constant
     by_name: bool = dataclasses.field(default=False, compare=False)  # True: `make` can make it again
+
+    def __post_init__(self) -> None:
+        """Turn NumPy and JAX arrays in `env_params` into Python numbers and lists, which a run file can hold.
+
+        Raises ConfigError if `env_params` is no mapping.
+        """
+        require_table(self.env_params)
+        object.__setattr__(self, "env_params", plain_data(self.env_params))
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `make` for this environment, without its name; all are also fields of a run file."""

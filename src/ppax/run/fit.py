@@ -346,6 +346,7 @@ def _new_directory(
     policy, as plain data, and `overwrite` moves an earlier run aside.
     """
     run_config |= {config.OBJECTS: objects} if objects else {}
+    config.to_toml(run_config)  # raises ConfigError before there is a directory
     if isinstance(run_dir, str) or not isinstance(run_dir, Iterable):
         run_dir = to_directory(run_dir, "run_dir")
     return RunDirectory.create(run_dir, run_config, policy, overwrite)

@@ -2,6 +2,7 @@
 
 import collections
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -281,3 +282,39 @@ def test_spaces_with_parameters_are_known_while_tracing():
 def test_other_parameters_compile_no_program_of_their_own():
     one, other = (ppax.make("gymnax/Pendulum-v1", 2, env_params={"g": g}) for g in (9.0, 10.0))
     assert jax.tree.structure(one) == jax.tree.structure(other)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_lists_among_options_are_tuples_for_the_library(kind):
+    """Environments are kept by their options, which must be hashable; a run file has lists."""
+    ice = ppax.make("gymnax/FrozenLake-misc", 2, env_params={"desc": kind(("SFF", "FFF", "FFG"))})
+    assert ice.observation_space == spaces.Discrete(9)
+    assert env_object(ice) is env_object(
+        ppax.make("gymnax/FrozenLake-misc", 2, env_params={"desc": ("SFF", "FFF", "FFG")})
+    )
+
+
+def env_object(env):
+    return env.env.env.env
+
+
+def test_the_error_of_a_constructor_has_its_own_cause():
+    with pytest.raises(ConfigError, match=r"^unknown option 'env_params\.slipery'; did you mean"):
+        ppax.make("gymnax/FrozenLake-misc", 2, env_params={"is_slippery": False, "slipery": True})
+    with pytest.raises(ConfigError, match=r"^env_params of gymnax/FrozenLake-misc: unhashable type: 'dict'"):
+        ppax.make("gymnax/FrozenLake-misc", 2, env_params={"desc": {"a": "SFG"}})
+
+
+def test_parameters_without_a_time_limit():
+    class Limitless(gymnax.environments.classic_control.cartpole.CartPole):
+        @property
+        def default_params(self):
+            return types.SimpleNamespace(gravity=9.8)
+
+        def is_terminal(self, state, params):
+            return jnp.abs(state.x) > params.gravity
+
+    gymnax.register("Limitless-v0", Limitless)
+    made = _make("Limitless-v0")
+    state = types.SimpleNamespace(x=jnp.array(9.9), time=0)
+    assert made.is_terminal(state, made.default_params)

@@ -223,7 +223,7 @@ def host(
         timeout=timeout,
         info_metrics=checked_metrics(info_metrics),
         clip_actions=checked_clip(clip_actions),
-        env_params=nested(env_params or {}),
+        env_params=nested({} if env_params is None else env_params),
         stagger=checked_stagger(stagger),
     )
     if isinstance(source, GymVectorEnv):

@@ -63,17 +63,26 @@ HOST_SUITES = {
 def load(suite: str, env_id: str, options: Mapping[str, Any] | None = None, *arguments: Any) -> Any:
     """Return the environment `env_id` of a suite, made with `options`, arguments of the suite's own constructor.
 
-    `arguments` go to the adapter's `load` after `env_id`. Raises ImportError, naming the extra, if the suite is not
-    installed, and ConfigError for options that it does not accept.
+    `arguments` go to the adapter's `load` after `env_id`. Compiled environments get lists among `options` as tuples,
+    which are hashable: adapters keep one environment for each set of options. Raises ImportError, naming the extra, if
+    the suite is not installed, and ConfigError for options that it does not accept.
     """
     adapter = _adapter(suite)
+    given = dict(options or {})
+    if suite in SUITES:
+        given = {name: tupled(value) for name, value in given.items()}
     try:
-        return adapter.load(env_id, *arguments, **(options or {}))
+        return adapter.load(env_id, *arguments, **given)
     except (TypeError, EnvError) as error:
         cause = error.cause if isinstance(error, EnvError) else error
         if not options or not isinstance(cause, TypeError):
             raise
         raise ConfigError(f"env_params of {suite}/{env_id}: {cause}") from cause
+
+
+def tupled(value: Any) -> Any:
+    """Return a value with tuples in place of lists, also inside of lists and tuples."""
+    return tuple(map(tupled, value)) if type(value) in (list, tuple) else value
 
 
 def load_host(suite: str, env_id: str, num_envs: int, settings: EnvSettings) -> HostEnv:

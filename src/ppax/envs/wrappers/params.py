@@ -153,6 +153,20 @@ def plain_value(value: Any) -> Any:
     return value.item() if is_scalar and not isinstance(value, jax.core.Tracer) else value
 
 
+def plain_data(value: Any) -> Any:
+    """Return a value with Python numbers and lists in place of arrays, also inside of tables, lists and tuples.
+
+    Traced arrays and random keys are left as they are.
+    """
+    if isinstance(value, Mapping):
+        return {name: plain_data(x) for name, x in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(plain_data, value))
+    if isinstance(value, jax.core.Tracer) or not isinstance(value, np.ndarray | np.generic | Array):
+        return value
+    return value if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) else value.tolist()
+
+
 def _parameters(thing: Any, path: ParameterPath, in_static: bool) -> Iterator[Parameter]:
     """Yield the parameters of an environment that are in `thing`, the environment or a structure inside of it.
 
@@ -317,6 +331,7 @@ def nested(params: Mapping[str, Any], place: str = "env_params") -> dict[str, An
     If a value and a dict have the same name, the later one stays. Raises ConfigError for a name that is no string, as
     names in run files are strings; `place` is the name of `params` in the error.
     """
+    require_table(params, place)
     tables: dict[str, Any] = {}
     for name, value in params.items():
         _require_text(name, value, place)
@@ -324,6 +339,12 @@ def nested(params: Mapping[str, Any], place: str = "env_params") -> dict[str, An
         own = nested(value, f"{place}.{name}") if isinstance(value, Mapping) else value
         tables = merged(tables, functools.reduce(lambda inner, key: {key: inner}, reversed(outer), {last: own}))
     return tables
+
+
+def require_table(given: Any, place: str = "env_params") -> None:
+    """Raise ConfigError unless the parameters `given` are a mapping; `place` is their name in the error."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{place} = {given!r}: must be a table, [{place}]; in Python a dict, as {{'gravity': 9.8}}")
 
 
 def _require_text(name: Any, value: Any, place: str) -> None:

@@ -197,9 +197,10 @@ def bounds(path: str, value: Any) -> list[float]:
     return [low, high]
 
 
-def require_whole(given: Any, name: str, low: int = 1) -> None:
-    """Raise ConfigError unless the argument `name` of a function is a whole number of at least `low`."""
-    check_value(Option(name, int, limits={"low": low}), given.item() if hasattr(given, "item") else given)
+def require_whole(given: Any, name: str, low: int = 1, high: int | None = None) -> None:
+    """Raise ConfigError unless the argument `name` of a function is a whole number from `low` to `high`."""
+    value = given.item() if getattr(given, "ndim", None) == 0 else given  # a number of NumPy or JAX
+    check_value(Option(name, int, limits={"low": low, "high": high}), value)
 
 
 def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
@@ -220,12 +221,16 @@ def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
     if above is not None and value <= above:
         raise ConfigError(f"{path} = {value}: must be above {above:g}")
     if low is not None and value < low:
-        raise ConfigError(f"{path} = {value}: must be at least {low:g}; nearest valid value: {low:g}")
+        raise ConfigError(f"{path} = {value}: must be at least {_exact(low)}; nearest valid value: {_exact(low)}")
     if high is not None and value > high:
-        raise ConfigError(f"{path} = {value}: must be at most {high:g}; nearest valid value: {high:g}")
+        raise ConfigError(f"{path} = {value}: must be at most {_exact(high)}; nearest valid value: {_exact(high)}")
     if isinstance(value, int) and value >= 2**64:
         raise ConfigError(f"{path}: must be below 2^64; nearest valid value: 2^64 - 1")
     return value
+
+
+def _exact(limit: float) -> str:
+    return str(limit) if isinstance(limit, int) else f"{limit:g}"
 
 
 def check_numbers(part: Any, path: str = "agent") -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.agents.metrics import EPISODE_METRICS, annealed_numbers, episode_metrics, with_names
+from ppax.agents.metrics import EPISODE_METRICS, EVALUATED, annealed_numbers, episode_metrics, with_names
 from ppax.agents.precision import in_training
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary, add_up, averaged, nothing, pack, reduced
@@ -281,7 +281,7 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
 
     metrics = with_names(update.metrics, env.num_agents, env.sizes, env.agent_names)
     of_episodes = episode_metrics(episodes, env.num_agents, env.sizes, env.agent_names)
-    require_new_names(metrics, of_episodes, episodes.metrics)
+    require_new_names(episodes.metrics, metrics)
     # the learning rate is a metric of the update already
     numbers = {name: x for name, x in {**inputs.numbers, **of_ranges}.items() if name not in metrics}
     metrics = metrics | reduced("last", numbers) | of_episodes
@@ -302,17 +302,20 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
     return Trained(either(accepted, after, state), pack(metrics))
 
 
-def require_new_names(metrics: Mapping[str, Array], of_episodes: Mapping[str, Array], own: Mapping[str, Array]) -> None:
+def require_new_names(own: Collection[str], others: Collection[str] = ()) -> None:
     """Raise ConfigError if a metric of the environment has the name of another metric, or a name that is no identifier.
 
-    `own` are the environment's metrics; `metrics` are those of the update, `of_episodes` those of finished episodes.
+    `own` are the environment's metrics, `others` those of the update. Other metrics are also statistics of evaluations:
+    the metric "x" of an environment is "x" in the scores of an evaluation, and "eval_x" in log rows.
     """
-    reserved = {*metrics, *EPISODE_METRICS, "iteration", "env_steps", *MEASURED, *STAGES}
+    reserved = {*others, *EPISODE_METRICS, *EVALUATED, "iteration", "env_steps", *MEASURED, *STAGES}
     for name in own:
-        if name in reserved or "/" in name or not name.isidentifier():
+        column = f"eval_{name}"
+        if name in reserved or column in reserved or column in own or "/" in name or not name.isidentifier():
             raise ConfigError(
-                f"the environment's metric {name!r}: must be a Python identifier and not the name of another metric; "
-                f"rename it, for example to 'env_{''.join(x if x.isalnum() else '_' for x in name)}'"
+                f"the environment's metric {name!r}: must be a Python identifier and not the name of another metric, "
+                f"also in evaluations ({column!r}); rename it, for example to "
+                f"'env_{''.join(x if x.isalnum() else '_' for x in name)}'"
             )
 
 

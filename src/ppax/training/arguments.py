@@ -57,6 +57,14 @@ def require_arguments(agent: Agent, env: Env) -> None:
             require_made_for(learner.network, spaces, f"{name}.network", env.name)
 
 
+def require_consistent(agent: Agent) -> None:
+    """Raise ConfigError where options of `agent` contradict each other; none of its numbers may be a tracer.
+
+    Numbers in JAX's or NumPy's arrays are checked as Python's are.
+    """
+    jax.tree.map(lambda x: x.item() if hasattr(x, "item") and np.ndim(x) == 0 else x, agent).check()
+
+
 def require_fit(agent: Agent, env: Env) -> None:
     """Raise ConfigError unless `env` has the agents, groups and number of environments that `agent` requires."""
     where, kind, (num_agents, sizes, num_envs) = env.name or "the environment", type(agent).__name__, agent.requires

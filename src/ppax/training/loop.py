@@ -28,7 +28,7 @@ from ppax.envs.adaptive_ranges import adapt_ranges, first_ranges
 from ppax.envs.curriculum import Scheduled
 from ppax.envs.vector import VectorEnv
 from ppax.ppo.forward import remembered
-from ppax.training.arguments import require_arguments, require_fit, require_limits
+from ppax.training.arguments import require_arguments, require_consistent, require_fit, require_limits
 from ppax.training.collection import collect, force_reset, start_actor
 from ppax.training.finiteness import bad_leaves, either, not_finite
 
@@ -69,7 +69,7 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
     """
     check_sizes(agent, env, num_steps)
     if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(agent)):
-        agent.check()
+        require_consistent(agent)
     learner_key, actor_key, run_key = jax.random.split(key, 3)
     state = TrainState(
         learner=agent.init(env.observation_space, learner_key),

@@ -197,8 +197,11 @@ def bounds(path: str, value: Any) -> list[float]:
     return [low, high]
 
 
-def require_whole(given: Any, name: str, low: int = 1, high: int | None = None) -> None:
-    """Raise ConfigError unless the argument `name` of a function is a whole number from `low` to `high`."""
+def require_whole(given: Any, name: str, low: int | None = 1, high: int | None = None) -> None:
+    """Raise ConfigError unless the argument `name` of a function is a whole number from `low` to `high`.
+
+    None is no limit.
+    """
     value = given.item() if getattr(given, "ndim", None) == 0 else given  # a number of NumPy or JAX
     check_value(Option(name, int, limits={"low": low, "high": high}), value)
 

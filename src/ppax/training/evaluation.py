@@ -18,6 +18,7 @@ from ppax.envs import Env, require_native
 from ppax.envs import ended as at_end
 from ppax.envs.vector import VectorEnv
 from ppax.storage.cache import kept_programs
+from ppax.training.arguments import require_agent, require_env, require_key, require_learner
 from ppax.training.backends import backend_of
 from ppax.training.episodes import PlayedEpisodes, run_episodes
 from ppax.training.loop import make_key, require_new_names
@@ -322,6 +323,10 @@ def evaluate(
             "ppax.evaluate returns numbers on the host and cannot be called inside jit, vmap or scan: write "
             "ppax.play_episodes(agent, env, learner, key, episodes), which returns arrays"
         )
+    require_env(env)
+    require_agent(agent)
+    require_learner(agent, learner)
+    require_key(key)
     if max_steps is None:
         max_steps = episode_limit(env, ended=not backend_of(env).endless)
     require_whole(max_steps, "max_steps", high=LONGEST)
@@ -349,6 +354,9 @@ def play_episodes(
     """
     env = at_end(require_native(env, "ppax.play_episodes", "write ppax.evaluate(agent, env, learner, key, episodes)"))
     require_whole(episodes, "episodes")
+    require_agent(agent)
+    require_learner(agent, learner)
+    require_key(key)
     if max_steps is None:
         max_steps = episode_limit(env, ended=not backend_of(env).endless)
     elif not isinstance(max_steps, jax.core.Tracer):

@@ -16,7 +16,7 @@ from ppax.agents.precision import in_training
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary, add_up, averaged, nothing, pack, reduced
 from ppax.arrays.sequences import nearest_divisors, where_rows, zero_rows
-from ppax.core.options import check_numbers
+from ppax.core.options import check_numbers, require_whole
 from ppax.core.protocols import Agent
 from ppax.core.types import Collected, ConfigError, Key, PyTree, Rollout, TrainState, Transition
 from ppax.core.unknown_names import refusing_unknown
@@ -28,7 +28,7 @@ from ppax.envs.adaptive_ranges import adapt_ranges, first_ranges
 from ppax.envs.curriculum import Scheduled
 from ppax.envs.vector import VectorEnv
 from ppax.ppo.forward import remembered
-from ppax.training.arguments import require_arguments, require_consistent, require_fit, require_limits
+from ppax.training.arguments import require_arguments, require_consistent, require_fit, require_key, require_limits
 from ppax.training.collection import collect, force_reset, start_actor
 from ppax.training.finiteness import bad_leaves, either, not_finite
 
@@ -68,6 +68,9 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
     or if the network was made for other spaces.
     """
     check_sizes(agent, env, num_steps)
+    require_key(key)
+    if iterations_per_env_reset is not None:
+        require_whole(iterations_per_env_reset, "iterations_per_env_reset", low=None)
     if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(agent)):
         require_consistent(agent)
     learner_key, actor_key, run_key = jax.random.split(key, 3)
@@ -326,6 +329,7 @@ def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
     """
     require_arguments(agent, env)
     require_fit(agent, env)
+    require_whole(num_steps, "num_steps")
     require_limits(env, num_steps)
     check_numbers(agent)
     for place, (ppo, streams) in enumerate(agent.learners(env.num_streams)):

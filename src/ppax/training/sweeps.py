@@ -34,7 +34,7 @@ from ppax.devices.sharding import SAME
 from ppax.devices.tracing import renewed, unchecked
 from ppax.envs import require_native
 from ppax.envs.vector import VectorEnv
-from ppax.training.arguments import require_arguments, require_consistent
+from ppax.training.arguments import require_arguments, require_consistent, require_key
 from ppax.training.compiled import strong_types
 from ppax.training.loop import Trained, start, train
 
@@ -55,6 +55,7 @@ def start_sweep(
     `agent`, `env`, `num_steps` and `iterations_per_env_reset` are those of `ppax.start`. Raises ConfigError for host
     environments, and where `ppax.start` would for the agent of one of the members.
     """
+    require_key(keys, axis=True)
     members = len(keys)
     require_arguments(agent, _first(env))
     require_native(env, "ppax.start_sweep", ONE_BY_ONE)

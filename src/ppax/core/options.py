@@ -248,6 +248,7 @@ def check_numbers(part: Any, path: str = "agent") -> None:
         for name, inner in part.items():
             check_numbers(inner, f"{path}[{name!r}]")
         return
+    kind: Any = type(part)
     for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
         value, where = getattr(part, field.name), f"{path}.{field.name}"
         limits = {name: field.metadata[name] for name in LIMITS if name in field.metadata}
@@ -257,7 +258,7 @@ def check_numbers(part: Any, path: str = "agent") -> None:
                 check_numbers(one, f"{where}.{name_of(one)}")
             continue
         if field.metadata:
-            _check_type(where, value, field, hints_of(type(part))[field.name])
+            _check_type(where, value, field, hints_of(kind)[field.name])
         if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
             check_numbers(value, where)
         elif limits and not isinstance(value, jax.core.Tracer):

@@ -238,9 +238,8 @@ def _require_groups(agent: Groups, name: str) -> None:
     unknown = next((group for group in agent.agents if group not in groups), None)
     missing = next((group for group in groups if group not in agent.agents), None)
     if unknown is not None:
-        nearest = difflib.get_close_matches(
-            str(unknown), [x for x in groups if x not in agent.agents] or groups, 1, 0.0
-        )
+        free = [group for group in groups if group not in agent.agents] or groups
+        nearest = difflib.get_close_matches(str(unknown), free, n=1, cutoff=0.0)
         raise ConfigError(
             f"{name}: has an agent for {unknown!r}, but the groups are {', '.join(groups)}; nearest: {nearest[0]!r}"
         )
@@ -273,9 +272,9 @@ def require_rollout(agent: Agent, env: Env, actor: ActorState, num_steps: int) -
     """Raise ConfigError unless rollouts of `num_steps` steps can be collected from the state `actor`."""
     require_whole(num_steps, "num_steps")
     if len(actor.first) != env.num_streams:
-        streams = f"env has {env.num_streams} (num_envs = {env.num_envs}, times agents)"
         raise ConfigError(
-            f"actor: has {len(actor.first)} streams, {streams}: write the actor of ppax.start(agent, env)"
+            f"actor: has {len(actor.first)} streams, num_envs = {env.num_envs} of env are {env.num_streams}: "
+            "write the actor of a state of ppax.start(agent, env, num_steps, key)"
         )
     length = agent.sequence_length(num_steps)
     if num_steps % length and jax.tree.leaves(remembered(actor.carry)):

@@ -176,7 +176,9 @@ def train(
     """Return the state after `num_iterations` iterations, each of one rollout and one update, and their metrics.
 
     Metrics are scalars: means over the iterations (`episode_return` and `episode_length`: over finished episodes, NaN
-    where none finished). Memory use does not depend on `num_iterations`. Schedules are given the progress
+    where none finished). They are summed in float32: the relative error of a mean is about 1e-5 over 1,000 iterations
+    of one call, 1e-3 over 100,000 and 1e-2 over a million; for exact means of longer training, call it several times.
+    Memory use does not depend on `num_iterations`. Schedules are given the progress
     `iteration / total_iterations`; by default training ends after these iterations. Raises ConfigError for host
     environments, which a compiled program cannot step.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from gymnasium.vector import VectorEnv as GymVectorEnv
@@ -249,7 +250,7 @@ def _require_groups(agent: Groups, name: str) -> None:
 
 def require_key(key: Any, axis: bool = False) -> None:
     """Raise ConfigError unless `key` is a random key of `jax.random.key`; with `axis`, an array [S] of such keys."""
-    typed = hasattr(key, "dtype") and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
+    typed = hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     if typed and key.ndim == axis:
         return
     needed = "keys [S], one for each run: write jax.random.split(jax.random.key(0), 4)"

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import gymnasium
 import jax
@@ -17,6 +18,7 @@ import ppax
 from ppax.core.parts import slots
 from ppax.core.types import ConfigError, EnvReset, EnvStep, part
 from ppax.envs import TimeLimit, VectorEnv
+from ppax.networks.memories import GRU
 from ppax.training.loop import make_key
 
 
@@ -142,6 +144,74 @@ def test_groups_are_looked_at_one_by_one():
     fitting = ppax.PPO(ppax.networks.network(env.groups["prey"], hidden=(4,)))
     agents = ppax.Groups({"prey": fitting, "hunter": cartpole()[0]}, env.sizes)
     assert "agents['hunter'].network" in the_message(lambda: ppax.fit(agents, env))
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (("prey",), "agent: has no agent for the group 'hunters': must have one for each of ['prey', 'hunters']"),
+        (("prey", "hunter"), "agent: has an agent for 'hunter', but the groups are prey, hunters; nearest: 'hunters'"),
+        (("prey", "hunters", "x"), "agent: has an agent for 'x', but the groups are prey, hunters"),
+    ],
+)
+def test_groups_have_one_agent_each(names, text):
+    env = ppax.envs.grouped(ppax.make("Pursuit-2", 4), {"prey": [0], "hunters": [1]})
+    one = ppax.PPO(ppax.networks.network(env.groups["prey"], hidden=(4,)))
+    agent = ppax.Groups(dict.fromkeys(names, one), env.sizes)
+    assert text in the_message(lambda: ppax.start(agent, env, 8, jax.random.key(0)))
+    pool = ppax.SelfPlay(agent, ppax.Pool(every=1, opponents=1), 4)
+    assert text.replace("agent: ", "agent.agent: ") in the_message(lambda: ppax.fit(pool, env))
+
+
+@pytest.fixture(scope="module")
+def begun():
+    """Agent, environment, state, key and an old key for the calls below, and the same of a network with memory."""
+    agent, env = cartpole()
+    (key, other), memory = (
+        jax.random.split(jax.random.key(0)),
+        ppax.PPO(ppax.networks.network(env, memory=GRU(4)), seq_len=4),
+    )
+    state, recurrent = ppax.start(agent, env, 8, jax.random.clone(key)), ppax.start(memory, env, 8, other)
+    parts = {"learner": state.learner, "actor": state.actor, "old": jax.random.PRNGKey(0), "memory": memory}
+    return SimpleNamespace(agent=agent, env=env, state=state, key=key, recurrent=recurrent, **parts)
+
+
+NO_STEP = "num_steps = 0: must be at least 1; nearest valid value: 1"
+KEYS = "must be keys [S], one for each run: write jax.random.split(jax.random.key(0), 4)"
+WRONG = {
+    "no steps": (lambda x: ppax.start(x.agent, x.env, 0, x.key), NO_STEP),
+    "steps below 0": (lambda x: ppax.start(x.agent, x.env, -4, x.key), "num_steps = -4: must be at least 1"),
+    "float steps": (lambda x: ppax.start(x.agent, x.env, 16.0, x.key), "num_steps = 16.0: must be of type int"),
+    "half a reset": (lambda x: ppax.start(x.agent, x.env, 8, x.key, 2.5), "iterations_per_env_reset = 2.5: must be"),
+    "old key": (lambda x: ppax.start(x.agent, x.env, 8, x.old), "jax.random.key(0), in place of jax.random.PRNGKey(0)"),
+    "seed": (
+        lambda x: ppax.start(x.agent, x.env, 8, 0),
+        "key: an int: must be one random key: write jax.random.key(0)",
+    ),
+    "one key": (lambda x: ppax.start_sweep(x.agent, x.env, 8, x.key), KEYS),
+    "old keys": (lambda x: ppax.start_sweep(x.agent, x.env, 8, x.old), KEYS),
+    "seeds": (lambda x: ppax.start_sweep(x.agent, x.env, 8, [0, 1]), f"keys: a list: {KEYS}"),
+    "state": (lambda x: ppax.evaluate(x.agent, x.env, x.state, x.key, 2), "learner: a TrainState: must be its learner"),
+    "params": (lambda x: ppax.evaluate(x.agent, x.env, x.learner.params, x.key, 2), "write state.learner"),
+    "old key evaluated": (lambda x: ppax.evaluate(x.agent, x.env, x.learner, x.old, 2), "write jax.random.key(0)"),
+    "swapped": (lambda x: ppax.evaluate(x.env, x.agent, x.learner, x.key, 2), "env: a PPO is no environment"),
+    "state played": (lambda x: ppax.play_episodes(x.agent, x.env, x.state, x.key, 2), "write state.learner"),
+    "other environments": (
+        lambda x: ppax.collect(x.agent, ppax.make("CartPole-v1", 8), x.learner, x.actor, 8, x.key),
+        "actor: has 4 streams, num_envs = 8 of env are 8: write the actor of a state of ppax.start",
+    ),
+    "no row": (lambda x: ppax.collect(x.agent, x.env, x.learner, x.actor, 0, x.key), NO_STEP),
+    "sequences": (
+        lambda x: ppax.collect(x.memory, x.env, x.recurrent.learner, x.recurrent.actor, 10, x.key),
+        "seq_len = 4 does not divide num_steps = 10",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_arguments_of_the_pure_functions(kind, begun):
+    call, text = WRONG[kind]
+    assert text in the_message(lambda: call(begun))
 
 
 def test_a_head_of_your_own_is_accepted():

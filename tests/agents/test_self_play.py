@@ -388,6 +388,10 @@ def test_a_resumed_run_knows_its_past_selves(tmp_path):
     ("wrong", "text"),
     [
         (lambda: checked(opponents=3), r"no room for 3 past selves of each of 2 groups; nearest num_envs: 12"),
+        (
+            lambda: checked(every=None),
+            r"self_play.every = none: must be a number of iterations, as ppax.Pool\(every=10",
+        ),
         (lambda: checked(one_group=True), "takes at least two groups"),
         (
             lambda: for_more_environments(),
@@ -407,7 +411,7 @@ def checked(one_group=False, devices=None, **pool):
     env = grouped(ppax.make("Pursuit-2", 8), players)
     program = ppax.Program(devices=devices)
     agents = {name: ppax.PPO(network(group), program=program) for name, group in env.groups.items()}
-    SelfPlay(ppax.Groups(agents, env.sizes), Pool(every=1, **pool), 8).check()
+    SelfPlay(ppax.Groups(agents, env.sizes), Pool(**{"every": 1, **pool}), 8).check()
 
 
 def for_more_environments():

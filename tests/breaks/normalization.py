@@ -37,15 +37,15 @@ MUTATIONS = [
     ),
     Mutation(
         "statistics never stop",
-        "return valid if freeze is None else valid & (counter.to_float(stats.count) < freeze)",
+        "return valid if freeze is None else valid & (counter.to_float(stats.count) < float(freeze))",
         "return valid",
         (FREEZE, REWARDS),
         "ppo/normalization.py",
     ),
     Mutation(
         "statistics stop one sample late",
-        "(counter.to_float(stats.count) < freeze)",
-        "(counter.to_float(stats.count) <= freeze)",
+        "(counter.to_float(stats.count) < float(freeze))",
+        "(counter.to_float(stats.count) <= float(freeze))",
         (FREEZE,),
         "ppo/normalization.py",
     ),

@@ -44,6 +44,12 @@ def test_explained_variance_by_hand():
     for value, explained in ((target, 1.0), (0.0 * target, 0.0), (target - 2.0, 1.0), (-target, -3.0)):
         np.testing.assert_allclose(metrics(value)["explained_variance"], explained, atol=1e-6)
     assert metrics(target, jnp.full((2, 3), 7.0))["explained_variance"] == 0.0  # constant targets
+    # targets as GAE computes them: (R - V) + V, which is R up to rounding
+    rounded = (1.0 - 0.1 * target) + 0.1 * target + jnp.array([[0.0, 1e-7, 0.0], [0.0, 0.0, 0.0]])
+    assert 0.0 < metrics(target, rounded)["target_std"] < 1e-6
+    assert metrics(target, rounded)["explained_variance"] == 0.0
+    # and small differences that are no rounding count: std 1.4e-5, error 0
+    np.testing.assert_allclose(metrics(1e-5 * target, 1.0 + 1e-5 * target)["explained_variance"], 1.0, atol=0.05)
     found = metrics(target - 2.0)
     expected = {"target_mean": 3.0, "target_std": 2.0**0.5, "value_mean": 1.0, "valid_fraction": 5 / 6}
     expected |= {"reward_mean": 3.0, "reward_std": 10.0**0.5, "reward_min": 0.0, "reward_max": 9.0}

@@ -49,7 +49,7 @@ def scaled(x, rows):
     return (x - rows.mean(axis=0)) / np.sqrt(rows.var(axis=0) + 1e-8)
 
 
-@pytest.mark.parametrize("freeze", [None, 1, int(VALID[0].sum()), 40, 10**6])
+@pytest.mark.parametrize("freeze", [None, 1, int(VALID[0].sum()), 40, 3 * 10**9])
 def test_statistics_stop_after_so_many_steps(freeze):
     """A rollout counts wholly if fewer than `freeze` samples came before it."""
     counts = VALID.sum(axis=(1, 2))
@@ -58,7 +58,7 @@ def test_statistics_stop_after_so_many_steps(freeze):
     rows = np.concatenate([obs[valid] for obs, valid, use in zip(ROLLOUTS, VALID, used, strict=True) if use])
     stats, x = after(Normalization(freeze_obs=freeze)), ROLLOUTS[2, 0]
     assert stats.count[0] == len(rows)
-    assert {None: 3, 1: 1, counts[0]: 1, 40: 3, 10**6: 3}[freeze] == used.sum()
+    assert {None: 3, 1: 1, counts[0]: 1, 40: 3, 3 * 10**9: 3}[freeze] == used.sum()
     np.testing.assert_allclose(
         normalization.normalize_obs(stats, x), scaled(x, rows).clip(-10, 10), rtol=2e-5, atol=2e-5
     )
@@ -116,7 +116,10 @@ def test_given_statistics_are_read_from_a_file(tmp_path):
         Normalization.from_npz(tmp_path / "wrong.npz")
 
 
-@pytest.mark.parametrize(("chosen", "samples"), [({"freeze_reward": 5}, 8), ({}, 16), ({"reward_std": 2.5}, 0)])
+@pytest.mark.parametrize(
+    ("chosen", "samples"),
+    [({"freeze_reward": 5}, 8), ({"freeze_reward": 2**31}, 16), ({}, 16), ({"reward_std": 2.5}, 0)],
+)
 def test_statistics_of_rewards_stop_or_are_given(chosen, samples):
     chosen, traces = Normalization(**chosen), RNG.normal(3.0, 2.0, (2, 4, 2)).astype(np.float32)
     learner, reward = learner_of(chosen, of_reward=True), jnp.ones((4, 2))

@@ -6,6 +6,7 @@ import time
 import tomllib
 from functools import partial
 
+import jax
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
@@ -31,6 +32,17 @@ def test_the_report_of_a_compiled_run():
     assert report.compile_seconds > 0.0
     assert report.peak_memory_mb > 50.0
     assert report.advice.endswith(".")
+
+
+def test_stages_compute_in_the_dtype_of_training(monkeypatch):
+    env, seen, collect = ppax.make("CartPole-v1", 4), [], bench.collect
+    monkeypatch.setattr("ppax.agents.precision.machine_dtype", lambda: "bfloat16")
+    monkeypatch.setattr(
+        bench, "collect", lambda agent, *rest: (seen.append(agent.compute_dtype), collect(agent, *rest))[1]
+    )
+    agent = ppax.PPO(mlp(env, hidden=(4,)))
+    dict(bench._stages(agent, env, ppax.start(agent, env, 8, jax.random.key(0)), 0.01))
+    assert set(seen) == {"bfloat16"}
 
 
 def test_advice_follows_the_largest_stage():

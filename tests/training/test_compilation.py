@@ -48,6 +48,16 @@ def test_changed_hyperparameters_do_not_recompile(made):
         np.testing.assert_array_equal(a, b)  # the learning rate of 0 was used
 
 
+def test_whole_numbers_at_compilation_may_become_others(made):
+    """Oracle: the program of the same numbers as floats."""
+    agent, env, program = made
+    whole = dataclasses.replace(agent, ent_coef=0, gamma=1, loss=dataclasses.replace(agent.loss, clip_eps=1))
+    compiled = ppax.compile(whole, env, fresh(whole, env))
+    ours, theirs = (one(agent, env, fresh(agent, env), 2) for one in (compiled, program))
+    for a, b in zip(jax.tree.leaves(ours.state.learner), jax.tree.leaves(theirs.state.learner), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def changed_agents(agent, env):
     replace = dataclasses.replace
     yield replace(agent, num_epochs=3), r"agent.num_epochs was 4 and is 3"

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ppax
+from ppax.agents.metrics import EVALUATED
 from ppax.core.types import ConfigError, Memory, Outputs
 from ppax.distributions import Categorical
 from ppax.envs import TimeLimit, VectorEnv, builtin, host
@@ -353,6 +354,9 @@ def test_what_cannot_be_a_pure_function_is_refused():
         ppax.play_episodes(agent, env, learner, key, 0)
     with pytest.raises(ConfigError, match=r"max_steps = -1: must be at least 1"):
         ppax.play_episodes(agent, env, learner, key, 2, max_steps=-1)
+    for verb in (ppax.evaluate, ppax.play_episodes):  # steps are counted in 32 bits
+        with pytest.raises(ConfigError, match=r"max_steps = 2147483648: must be at most 2147483647"):
+            verb(agent, env, learner, key, 2, max_steps=2**31)
     with host(HostWins, 2) as other, pytest.raises(ConfigError, match=r"stepped on the host: write ppax\.evaluate\("):
         ppax.play_episodes(ppax.PPO(mlp(other, (4,))), other, learner, key)
 
@@ -367,3 +371,45 @@ def test_the_median_is_that_of_all_episodes_played():
     assert out.columns["eval_return_median"] == out.scores["median_return"] == 3.5
     nothing = ppax.Evaluation(*(np.zeros(0),) * 2, *(np.zeros(0, bool),) * 2, np.zeros(0))
     assert math.isnan(nothing.median_return)
+
+
+# ---------------------------------------------------------------- metrics of the environment
+
+
+@ppax.part
+class Named(Wins):
+    """Logs a metric under a name of the test's choice."""
+
+    name: str = ppax.static(default="win")
+
+    def step(self, state, action, key):
+        out = super().step(state, action, key)
+        return out._replace(metrics={self.name: out.reward})
+
+
+def named_on_the_host(name):
+    class HostNamed(HostWins):
+        def step(self, action):
+            return (*super().step(action)[:4], {name: 1.0})
+
+    return host(HostNamed, 2, info_metrics=[name])
+
+
+@pytest.mark.parametrize("make", [lambda name: VectorEnv(Named(name=name), 2), named_on_the_host], ids=["jax", "host"])
+@pytest.mark.parametrize("name", ["return", "mean_return", "terminated", "cut", "eval_length"])
+def test_a_metric_of_the_environment_does_not_replace_a_statistic(make, name):
+    """Refused in training without evaluations, too, as an evaluation may follow it."""
+    env = make(name)
+    agent = ppax.PPO(mlp(env, (4,)), num_epochs=1, minibatch=Shuffle(num_minibatches=1))
+    state = ppax.start(agent, env, 4, jax.random.key(0))
+    message = f"metric '{name}': must be.*not the name of another metric.*rename it, for example to 'env_{name}'"
+    with pytest.raises(ConfigError, match=message):
+        ppax.evaluate(agent, env, state.learner, jax.random.key(1), 2)
+    with pytest.raises(ConfigError, match=message):
+        ppax.compile(agent, env, state)
+    getattr(env, "close", lambda: None)()
+
+
+def test_the_names_that_are_taken_are_those_of_all_statistics():
+    nothing = ppax.Evaluation(*(np.zeros(0),) * 2, *(np.zeros(0, bool),) * 2, np.zeros(0))
+    assert {*nothing.scores, *nothing.columns} == EVALUATED

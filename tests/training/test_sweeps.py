@@ -12,8 +12,8 @@ import ppax
 from ppax.core.types import number, part
 from ppax.networks import mlp
 from ppax.networks.heads import CategoricalHead
-from ppax.ppo.critics import PopArt
-from ppax.ppo.schedules import Linear
+from ppax.ppo.critics import PopArt, TwoHot
+from ppax.ppo.schedules import Linear, Steps
 from ppax.training.arguments import require_arguments
 from support.worlds import QUICK
 
@@ -90,6 +90,30 @@ def test_a_wrong_number_of_values_is_refused_by_name():
     agent, env, states = make(4)
     with pytest.raises(ppax.ConfigError, match=r"agent\.learning_rate has 3 values for 4 states: must be one, or 4"):
         ppax.sweep(dataclasses.replace(agent, learning_rate=jnp.ones(3)), env, states, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"gamma": jnp.array([0.9, 1.5])}, r"agent\.gamma = 1\.5: must be at most 1"),
+        ({"gamma": -0.5}, r"agent\.gamma = -0\.5: must be at least 0"),
+        ({"schedule": Steps(at=(0.5, 0.7), values=(1e-3, 1e-5))}, r"at = \[0\.5, 0\.7\] must begin at 0"),
+        ({"schedule": Steps(at=(0.0, jnp.array([0.5, 1.5])), values=(1e-3, 1e-5))}, "progress ends at 1"),
+        ({"critic": TwoHot(low=10.0, high=-10.0)}, "low = 10 must be below high = -10"),
+        ({"critic": TwoHot(low=jnp.array([-10.0, 10.0]), high=5.0)}, "low = 10 must be below high = 5"),
+    ],
+)
+@pytest.mark.parametrize("kind", [lambda one: one, lambda one: ppax.Independent(one, 2)], ids=["ppo", "independent"])
+def test_a_members_agent_is_refused_where_it_would_be_alone(kind, options, text):
+    """Of three members one is wrong, or two equal ones."""
+    env = ppax.make("Pursuit-2", 4)
+    options = jax.tree.map(lambda x: x if np.ndim(x) == 0 else x[jnp.array([0, 1, 1])], options)
+    agent, keys = kind(ppax.PPO(mlp(env, hidden=(4,)), **options)), jax.random.split(jax.random.key(0), 3)
+    with pytest.raises(ppax.ConfigError, match=text):
+        ppax.start_sweep(agent, env, 8, keys)
+    second = jax.tree.map(lambda x: x if np.ndim(x) == 0 else x[1], agent)
+    with pytest.raises(ppax.ConfigError, match=text):
+        ppax.start(second, env, 8, keys[0])
 
 
 @part

@@ -18,7 +18,9 @@ from ppax.envs import VectorEnv
 from ppax.networks import mlp, network
 from ppax.ppo.advantages import GAE
 from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.schedules import Linear
+from ppax.ppo.normalization import Normalization
+from ppax.ppo.optimizers import ActorCritic
+from ppax.ppo.schedules import Linear, Steps
 from support.worlds import QUICK, Counter
 
 start = jax.jit(ppax.start, static_argnames="num_steps")
@@ -204,6 +206,20 @@ def test_a_network_of_another_environment_is_refused(env, observations, actions)
         ({"advantage": GAE(1.5)}, "agent.advantage.gae_lambda = 1.5"),
         ({"num_epochs": 0}, "agent.num_epochs = 0"),
         ({"compute_dtype": "float16"}, "agent.compute_dtype = 'float16'"),
+        # texts in place of tuples, which would be read letter by letter, and other types
+        ({"normalization": Normalization(skip="12")}, "skip = '12': must be a tuple; nearest valid value: ('12',)"),
+        ({"schedule": Linear(leaves="gamma")}, "leaves = 'gamma': must be a tuple; nearest valid value: ('gamma',)"),
+        ({"optimizer": ActorCritic(critic_keys="critic")}, "critic_keys = 'critic': must be a tuple"),
+        (
+            {"schedule": Steps(at=0.0, values=1e-4)},
+            "agent.schedule.at = 0.0: must be a tuple; nearest valid value: (0.0",
+        ),
+        ({"learning_rate": "3e-4"}, "agent.learning_rate = '3e-4': must be a number"),
+        ({"num_epochs": 2.0}, "agent.num_epochs = 2.0: must be of type int; nearest valid value: 2"),
+        ({"num_epochs": True}, "agent.num_epochs = True: must be of type int"),
+        ({"seq_len": 1.5}, "agent.seq_len = 1.5: must be of type int"),
+        ({"normalize_obs": "no"}, "agent.normalize_obs = 'no': must be of type bool"),
+        ({"minibatch": Shuffle(num_minibatches=4.0)}, "agent.minibatch.num_minibatches = 4.0: must be of type int"),
     ],
 )
 def test_numbers_out_of_range_are_refused_by_hand_too(change, text):
@@ -211,6 +227,13 @@ def test_numbers_out_of_range_are_refused_by_hand_too(change, text):
     env = ppax.make("CartPole-v1", 2)
     with pytest.raises(ConfigError, match=re.escape(text)):
         ppax.start(ppax.PPO(mlp(env), **change), env, 8, jax.random.key(0))
+
+
+def test_lists_and_numbers_of_numpy_pass():
+    env = ppax.make("CartPole-v1", 2)
+    steps = Steps(at=[0.0, 0.5], values=[1e-3, np.float32(1e-4)])
+    agent = ppax.PPO(mlp(env), schedule=steps, num_epochs=np.int64(2), gamma=1, normalization=Normalization(skip=["3"]))
+    ppax.start(dataclasses.replace(agent, normalize_obs=True), env, 8, jax.random.key(0))
 
 
 def test_traced_numbers_pass():

@@ -20,6 +20,15 @@ EPISODE_METRICS = (
     *("episodes", "episode_return", "episode_length"),
     *("episode_return_std", "episode_return_min", "episode_return_max"),
 )
+# Names of an evaluation's statistics, in its scores and in its columns of log rows: taken for metrics of environments
+EVALUATED = frozenset(
+    {
+        *("mean_return", "median_return", "std_return", "min_return", "max_return", "mean_length", "terminated"),
+        *("truncated", "final_reward", "episodes", "cut", "unplayed", "eval_return", "eval_return_median"),
+        *("eval_return_std", "eval_return_min", "eval_return_max", "eval_length", "eval_terminated", "eval_truncated"),
+        "eval_final_reward",
+    }
+)
 NO_STREAMS = 0  # argument of `Agent.learners` where its agents are needed, but not their numbers of streams
 NAMED = 16  # largest number of players for which logs have metrics of each player
 Sizes = Sequence[tuple[str, int]]  # name and number of agents of each group

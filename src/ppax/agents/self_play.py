@@ -211,10 +211,12 @@ class SelfPlay:
     def check(self) -> None:
         """Raise ConfigError for fewer than two groups, several devices, or too few environments for the opponents.
 
-        It is also raised where options of a group's agent contradict each other, and where `pool.every` is a number of
-        steps ("50k steps"), which only run files can have.
+        It is also raised where options of a group's agent contradict each other, and where `pool.every` is None or a
+        number of steps ("50k steps"), which only run files can have.
         """
         self.agent.check()
+        if self.pool.every is None:
+            raise ConfigError("self_play.every = none: must be a number of iterations, as ppax.Pool(every=10)")
         if isinstance(self.pool.every, str):
             raise ConfigError(f"self_play.every = {self.pool.every!r}: must be a number of iterations in Python")
         if len(self.sizes) < 2:

@@ -83,6 +83,7 @@ from ppax.run.restore import load_run
 from ppax.run.result import Interrupted, NumericalError, ProcessLost, TrainedRun, result_of
 from ppax.storage.cache import ENABLED, keep_programs
 from ppax.sweeps.directory import is_sweep
+from ppax.training.evaluation import LONGEST
 
 # Commands with a result that --json prints: the function that adds their options, and the one that runs them
 RESULTS: dict[str, tuple[Adding | None, Callable[..., dict[str, Any]]]] = {
@@ -256,6 +257,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ConfigError(f"--{name.replace('_', '-')} {value}: must be at least 1; nearest valid value: 1")
+    if (options.max_steps or 0) > LONGEST:
+        raise ConfigError(f"--max-steps {options.max_steps}: must be at most {LONGEST}; nearest valid value: {LONGEST}")
     path = downloaded(options.run)
     if is_bundle(path):
         print_json(options, evaluate_bundle(path, options, partial(say, options)))

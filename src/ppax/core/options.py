@@ -203,9 +203,13 @@ def bounds(path: str, value: Any) -> list[float]:
     return [low, high]
 
 
-def require_whole(given: Any, name: str, low: int = 1) -> None:
-    """Raise ConfigError unless the argument `name` of a function is a whole number of at least `low`."""
-    check_value(Option(name, int, limits={"low": low}), given.item() if hasattr(given, "item") else given)
+def require_whole(given: Any, name: str, low: int | None = 1, high: int | None = None) -> None:
+    """Raise ConfigError unless the argument `name` of a function is a whole number from `low` to `high`.
+
+    None is no limit.
+    """
+    value = given.item() if getattr(given, "ndim", None) == 0 else given  # a number of NumPy or JAX
+    check_value(Option(name, int, limits={"low": low, "high": high}), value)
 
 
 def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
@@ -239,7 +243,7 @@ def _exact(limit: float) -> str:
 
 
 def check_numbers(part: Any, path: str = "agent") -> None:
-    """Raise ConfigError for a value out of its declared range in a part or in the parts inside it.
+    """Raise ConfigError for a value of another type than declared, or out of range, in a part or the parts inside it.
 
     A part is a swappable component, such as an agent's loss. Tracers are not checked. `path` names the part in the
     error.
@@ -250,6 +254,7 @@ def check_numbers(part: Any, path: str = "agent") -> None:
         for name, inner in part.items():
             check_numbers(inner, f"{path}[{name!r}]")
         return
+    kind: Any = type(part)
     for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
         value, where = getattr(part, field.name), f"{path}.{field.name}"
         limits = {name: field.metadata[name] for name in LIMITS if name in field.metadata}
@@ -258,12 +263,48 @@ def check_numbers(part: Any, path: str = "agent") -> None:
             for one in value:
                 check_numbers(one, f"{where}.{name_of(one)}")
             continue
+        if field.metadata:
+            _check_type(where, value, field, hints_of(kind)[field.name])
         if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
             check_numbers(value, where)
         elif limits and not isinstance(value, jax.core.Tracer):
             # sweeps and independent players have an array of values
             for one in _numbers_in(value):
                 check_limits(where, one, limits)
+
+
+# Entries of the metadata of fields that take values of further types, or whose values are checked elsewhere
+FREE = ("interval", "switch", "words", "bounds", "code", "convert", "outside", "choices", "slot", "slot_table")
+
+
+def _check_type(path: str, value: Any, field: dataclasses.Field[Any], hint: Any) -> None:
+    """Raise ConfigError if the value of a part's field is of another type than `hint`, the field's annotation.
+
+    Refused are one value where a tuple is needed, a text where a number is needed, and other types in static fields of
+    type bool, int, float or str. A value of the default's type is accepted, as an annotation may be wrong.
+    """
+    if value is None or type(value) is type(field.default) or any(name in field.metadata for name in FREE):
+        return
+    kind = next((x for x in typing.get_args(hint) if x is not type(None)), hint) if _optional(hint) else hint
+    if typing.get_origin(kind) is tuple and isinstance(value, str | int | float):
+        raise ConfigError(f"{path} = {value!r}: must be a tuple; nearest valid value: {(value,)!r}")
+    if not field.metadata.get("static"):
+        if isinstance(value, str):
+            raise ConfigError(f"{path} = {value!r}: must be a number")
+        return
+    if getattr(value, "shape", None) == () and not isinstance(value, jax.core.Tracer):
+        value = value.item()  # a number of NumPy
+    if kind not in (bool, int, float, str) or type(value) is kind or (kind is float and type(value) is int):
+        return
+    if kind is str and isinstance(value, str):
+        return
+    whole = kind is int and isinstance(value, float) and value.is_integer()
+    nearest = f"; nearest valid value: {int(value)}" if whole else ""
+    raise ConfigError(f"{path} = {value!r}: must be of type {kind.__name__}{nearest}")
+
+
+def _optional(hint: Any) -> bool:
+    return type(None) in typing.get_args(hint)
 
 
 def _numbers_in(value: Any) -> Iterator[Any]:

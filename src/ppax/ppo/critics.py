@@ -14,6 +14,8 @@ from ppax.core.types import Batch, ConfigError, Metrics, Params, PyTree, Scalar,
 
 __all__ = ["PopArt", "Quantile", "Regression", "TwoHot"]
 
+MOST_TILT = 10.0  # largest difference that the start of V near 0 adds between the logits of TwoHot's outer bins
+
 
 def value_losses(critic: Critic, state: PyTree, value_outputs: Array, batch: Batch) -> Array:
     """Return the critic's loss of each row, [N], from the network's value outputs [N, num_values].
@@ -174,13 +176,13 @@ class TwoHot:
     def init(self) -> Adapted:
         """Return the two-hot critic's initial state, (), and a change of the value head that makes V start near 0.
 
-        The last layer's weights become 0, so that V is at first the same for every observation. Raises ConfigError
-        where the option `low` is not below `high`.
+        The last layer's weights become 0, so that V is at first the same for every observation. If 0 is outside of
+        [low, high], V starts near the bound that is nearest to 0. Raises ConfigError where the option `low` is not
+        below `high`.
         """
         if isinstance(self.low, int | float) and isinstance(self.high, int | float) and self.low >= self.high:
             raise ConfigError(f"critic: low = {self.low:g} must be below high = {self.high:g}")
-        # p_i in proportion to 1 / (1 + |bin|), so that V starts near 0 for any low and high
-        return Adapted((), Rescale(0.0, -jnp.log1p(jnp.abs(self.bins()))))
+        return Adapted((), Rescale(0.0, self._initial_logits()))
 
     def value(self, state: PyTree, value_outputs: Array) -> Array:
         """Return the two-hot critic's V, []: the mean of the bins' values, weighted by the softmax of the outputs.
@@ -218,6 +220,26 @@ class TwoHot:
         share = jnp.clip((target - bins[:-1]) / (bins[1:] - bins[:-1]), 0.0, 1.0)  # [num_bins - 1] of the upper bin
         one = jnp.ones(1, jnp.float32)
         return jnp.concatenate([one, share]) - jnp.concatenate([share, 0.0 * one])
+
+    def _initial_logits(self) -> Array:
+        """Return logits [num_bins] with which V is near the number in [low, high] that is nearest to 0.
+
+        The probability of bin i, counted from 0, is in proportion to exp(t x_i) / (1 + |bin_i|), where x_i is i divided
+        by the number of bins less 1. In a range that is symmetric around 0, t is 0. In others V is 0 with the t that is
+        found here, or as near to 0 as a |t| of MOST_TILT makes it: with a larger one, learning would take long to make
+        the bins probable that are far from 0.
+        """
+        bins = self.bins()
+        flat, place = -jnp.log1p(jnp.abs(bins)), jnp.arange(self.num_bins) / (self.num_bins - 1)
+
+        def halved(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+            middle = 0.5 * (bounds[0] + bounds[1])
+            above = (jax.nn.softmax(flat + middle * place) * bins).sum() > 0.0  # V rises with t
+            return jnp.where(above, bounds[0], middle), jnp.where(above, middle, bounds[1])
+
+        least, most = jax.lax.fori_loop(0, 30, halved, (jnp.float32(-MOST_TILT), jnp.float32(MOST_TILT)))
+        symmetric = jnp.float32(self.low) == -jnp.float32(self.high)
+        return flat + jnp.where(symmetric, 0.0, 0.5 * (least + most)) * place
 
     def _evenly(self, low: Array, high: Array) -> Array:
         up = jnp.arange(self.num_bins, dtype=jnp.float32)

@@ -15,6 +15,7 @@ from ppax.arrays.sequences import masked_means, masked_std
 from ppax.core.types import Batch, PyTree, Transition
 from ppax.core.types import Update as Update
 from ppax.devices import sharding
+from ppax.ppo.batches import ALIKE
 
 
 class History(NamedTuple):
@@ -48,8 +49,8 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
     variances = masked_means(list((columns - average[:, None, None]) ** 2), valid)
     target_var, unexplained, reward = variances[0], variances[1], batch.steps.reward
     whole |= {
-        # 0 where targets are constant
-        "explained_variance": jnp.where(target_var > 0.0, 1.0 - unexplained / target_var, 0.0),
+        # 0 where targets are equal up to rounding, as advantages in `standardize`
+        "explained_variance": jnp.where(target_var > (ALIKE * average[0]) ** 2, 1.0 - unexplained / target_var, 0.0),
         "advantage_std": masked_std(batch.targets.advantage, acting),
         "value_mean": average[2],
         "target_mean": average[0],

@@ -252,7 +252,8 @@ def before_freeze(stats: RunningStats, valid: Array, freeze: int | None) -> Arra
 
     Rows that the mask leaves out do not change the statistics. With `freeze` None it is always `valid`.
     """
-    return valid if freeze is None else valid & (counter.to_float(stats.count) < freeze)
+    # a float: `freeze` may exceed the 32 bits of JAX's integers
+    return valid if freeze is None else valid & (counter.to_float(stats.count) < float(freeze))
 
 
 def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array, freeze: int | None = None) -> PyTree:

@@ -197,11 +197,16 @@ def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = 
     entries = _entries(tree)
     value = entries.get(name)
     is_inner = dataclasses.is_dataclass(value) or isinstance(value, Mapping)
+    if value is None and name in entries and not rest:
+        raise ConfigError(f"schedule: {above + path!r} is none (off): give it a number, which is annealed")
     if value is None or (is_inner and not rest):
         is_env, last = isinstance(tree, Mapping), path.rpartition(".")[2]
         whole = "the environment" if is_env else type(tree).__name__
-        names = [x for x, _ in flatten(tree)] if is_env else [*entries, *(f"{name}.{one}" for one in _entries(value))]
-        nearest = difflib.get_close_matches(path.removesuffix(last) + own_name(last), names, n=1)
+        given = [one for one, x in entries.items() if x is not None]  # the others are off
+        inner = [f"{name}.{one}" for one, x in _entries(value).items() if x is not None]
+        names = [x for x, _ in flatten(tree)] if is_env else [*given, *inner]
+        others = [one for one in names if one != path]
+        nearest = difflib.get_close_matches(path.removesuffix(last) + own_name(last), others, n=1)
         meant = f"did you mean {above + nearest[0]!r}? " if nearest else ""
         has = ", ".join(above + one for one in names)
         raise ConfigError(f"schedule: {above + path!r} is not a number of {whole}; {meant}it has {has}")

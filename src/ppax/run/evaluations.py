@@ -6,7 +6,7 @@ where no episode ended. Stop conditions and the best policy skip NaN, so that an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,7 +19,7 @@ from ppax.envs import Env, for_evaluation
 from ppax.run.restore import planned_iterations
 from ppax.training.backends import backend_of
 from ppax.training.collection import steps_between_resets
-from ppax.training.evaluation import COLUMNS, Evaluation, Evaluator, episode_limit, evaluation_key, has_ended
+from ppax.training.evaluation import Evaluation, Evaluator, episode_limit, evaluation_key, has_ended
 
 
 class Evaluations:
@@ -49,9 +49,7 @@ class Evaluations:
         self._env, self._max_steps, self._period = own, run.eval.max_steps, steps_between_resets(state)
         # whether episodes end by themselves; None: not known, as none has ended in training yet
         self._ended: bool | None = False if self._max_steps is None and backend_of(own).endless else None
-        blank = self._evaluator.blank()
-        _require_new_names(blank.metrics)
-        self.blank = blank.columns
+        self.blank = self._evaluator.blank().columns
 
     def next_after(self, iteration: int) -> int:
         """Return the iteration of the first evaluation after `iteration`, at most the run's last iteration.
@@ -103,17 +101,3 @@ def _require_copies(env: Env) -> None:
             "environments beside those of training: pass a function that makes one environment, "
             "ppax.envs.host(MyEnv, num_envs), or leave eval.every out"
         )
-
-
-def _require_new_names(metrics: Collection[str]) -> None:
-    """Raise ConfigError if the evaluation's column of a metric among `metrics` has the name of another column.
-
-    The metrics are the environment's own, by name.
-    """
-    for name in metrics:
-        if name in COLUMNS or f"eval_{name}" in {*COLUMNS, *metrics}:
-            column = name if name in COLUMNS else f"eval_{name}"
-            raise ConfigError(
-                f"the environment's metric {name!r}: {column} is another column of the log rows; rename it, for "
-                f"example to 'env_{name}'"
-            )

@@ -30,7 +30,7 @@ from ppax.policy import Policy, PolicySpec
 from ppax.run.loading import load
 from ppax.run.result import TrainedRun
 from ppax.training.arguments import require_arguments, require_env, require_fit
-from ppax.training.evaluation import MAX_STEPS, Evaluation, Evaluator, evaluation_key
+from ppax.training.evaluation import LONGEST, MAX_STEPS, Evaluation, Evaluator, evaluation_key
 
 PolicyLike = Policy | TrainedRun | str | Path
 Sides = Mapping[str, Sequence[str | int]]
@@ -66,7 +66,7 @@ def match(
     """
     require_env(env)
     require_whole(episodes, "episodes")
-    require_whole(max_steps, "max_steps")
+    require_whole(max_steps, "max_steps", high=LONGEST)
     loaded, agents = _named(policies), _sides(env, sides)
     split, units = _split(env, loaded, agents)
     order = list(agents)

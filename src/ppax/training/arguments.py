@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import warnings
 from types import FunctionType
 from typing import Any
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from gymnasium.vector import VectorEnv as GymVectorEnv
@@ -17,9 +19,11 @@ from ppax.agents.groups import Groups
 from ppax.agents.independent import Independent
 from ppax.agents.metrics import require_distinct_names
 from ppax.agents.self_play import SelfPlay
+from ppax.arrays.sequences import nearest_divisors
+from ppax.core.options import require_whole
 from ppax.core.parts import name_of
 from ppax.core.protocols import Agent
-from ppax.core.types import ConfigError
+from ppax.core.types import ActorState, ConfigError, LearnerState, TrainState
 from ppax.devices import sharding
 from ppax.envs import Env, HostEnv
 from ppax.envs.hosting.arrays import leaves_of
@@ -29,6 +33,7 @@ from ppax.networks.composed import Composed, require_made_for
 from ppax.networks.heads import off_scale
 from ppax.networks.modules import ModuleNetwork
 from ppax.ppo.extension import Chain, Extension
+from ppax.ppo.forward import remembered
 from ppax.ppo.ppo import PPO
 
 AGENTS: tuple[type[Agent], ...] = (PPO, Independent, Groups, SelfPlay)
@@ -55,6 +60,14 @@ def require_arguments(agent: Agent, env: Env) -> None:
         spaces = env.groups.get(groups[place]) if groups else env
         if spaces is not None and bool(groups) == bool(env.sizes):
             require_made_for(learner.network, spaces, f"{name}.network", env.name)
+
+
+def require_consistent(agent: Agent) -> None:
+    """Raise ConfigError where options of `agent` contradict each other; none of its numbers may be a tracer.
+
+    Numbers in JAX's or NumPy's arrays are checked as Python's are.
+    """
+    jax.tree.map(lambda x: x.item() if hasattr(x, "item") and np.ndim(x) == 0 else x, agent).check()
 
 
 def require_fit(agent: Agent, env: Env) -> None:
@@ -212,9 +225,62 @@ def require_agent(agent: Any, name: str = "agent") -> None:
     if not isinstance(agent, AGENTS):
         kind = agent.__name__ if isinstance(agent, type) else f"a {type(agent).__name__}"
         raise ConfigError(f"{name}: {kind} is no agent: write ppax.PPO(ppax.networks.mlp(env))")
+    if isinstance(agent, SelfPlay):
+        require_agent(agent.agent, f"{name}.agent")
     if isinstance(agent, Groups):
+        _require_groups(agent, name)
         for group, one in agent.agents.items():
             require_agent(one, f"agents[{group!r}]")
+
+
+def _require_groups(agent: Groups, name: str) -> None:
+    """Raise ConfigError unless `agent`, which the message calls `name`, has one agent for each group of its sizes."""
+    groups = [group for group, _ in agent.sizes]
+    unknown = next((group for group in agent.agents if group not in groups), None)
+    missing = next((group for group in groups if group not in agent.agents), None)
+    if unknown is not None:
+        free = [group for group in groups if group not in agent.agents] or groups
+        nearest = difflib.get_close_matches(str(unknown), free, n=1, cutoff=0.0)
+        raise ConfigError(
+            f"{name}: has an agent for {unknown!r}, but the groups are {', '.join(groups)}; nearest: {nearest[0]!r}"
+        )
+    if missing is not None:
+        raise ConfigError(f"{name}: has no agent for the group {missing!r}: must have one for each of {groups}")
+
+
+def require_key(key: Any, axis: bool = False) -> None:
+    """Raise ConfigError unless `key` is a random key of `jax.random.key`; with `axis`, an array [S] of such keys."""
+    typed = hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    if typed and key.ndim == axis:
+        return
+    needed = "keys [S], one for each run: write jax.random.split(jax.random.key(0), 4)"
+    name, needed = ("keys", needed) if axis else ("key", "one random key: write jax.random.key(0)")
+    given = f"{key.dtype}{list(key.shape)}" if hasattr(key, "dtype") else "an int" if isinstance(key, int) else ""
+    given = given or f"a {type(key).__name__}"
+    old = "" if typed or not hasattr(key, "dtype") else ", in place of jax.random.PRNGKey(0)"
+    raise ConfigError(f"{name}: {given}: must be {needed}{old}")
+
+
+def require_learner(agent: Agent, learner: Any) -> None:
+    """Raise ConfigError unless `learner` can be a learner of `agent`, as `state.learner` is."""
+    if isinstance(learner, TrainState):
+        raise ConfigError("learner: a TrainState: must be its learner; write state.learner")
+    if isinstance(agent, PPO | Independent) and not isinstance(learner, LearnerState):
+        raise ConfigError(f"learner: a {type(learner).__name__}: must be a LearnerState; write state.learner")
+
+
+def require_rollout(agent: Agent, env: Env, actor: ActorState, num_steps: int) -> None:
+    """Raise ConfigError unless rollouts of `num_steps` steps can be collected from the state `actor`."""
+    require_whole(num_steps, "num_steps")
+    if len(actor.first) != env.num_streams:
+        raise ConfigError(
+            f"actor: has {len(actor.first)} streams, num_envs = {env.num_envs} of env are {env.num_streams}: "
+            "write the actor of a state of ppax.start(agent, env, num_steps, key)"
+        )
+    length = agent.sequence_length(num_steps)
+    if num_steps % length and jax.tree.leaves(remembered(actor.carry)):
+        divisors = nearest_divisors(num_steps, length)
+        raise ConfigError(f"seq_len = {length} does not divide num_steps = {num_steps}; {divisors}")
 
 
 def require_ppo(agent: Any, name: str) -> None:

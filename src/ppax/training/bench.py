@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ppax.agents.precision import products_of
+from ppax.agents.precision import in_training, products_of
 from ppax.core.types import Batch, Rollout, TrainState
 from ppax.devices import sharding
 from ppax.devices.footprint import peak_memory_mb
@@ -165,6 +165,7 @@ def _stages(agent: PPO, env: VectorEnv, state: TrainState, seconds: float) -> It
 
     Each is compiled as a program of its own; measuring it takes at most about `seconds`.
     """
+    agent = in_training(agent)  # dtypes as in an iteration
     devices, num_steps = num_devices(agent, env, state.num_steps), state.num_steps
     own = dataclasses.replace(env, num_envs=env.num_envs // devices)
 

@@ -39,6 +39,7 @@ from ppax.devices.platforms import rules
 from ppax.envs import Env, require_native
 from ppax.envs.vector import VectorEnv
 from ppax.ppo.forward import remembered
+from ppax.training.arguments import require_rollout
 
 MOST_HOISTED = 2**22  # most values computed before a rollout's scan instead of in its steps (devices/hoisting.py)
 
@@ -205,11 +206,13 @@ def collect(
 
     A stream is one agent in one environment. `deterministic` (static) takes the mode of the policy instead of a sample,
     as for data of a trained policy; such a rollout is not for `update`. For another number of environments, take the
-    `actor` of another `ppax.start`. Raises ConfigError for host environments, which a compiled program cannot step.
+    `actor` of another `ppax.start`. Raises ConfigError for host environments, which a compiled program cannot step, and
+    where the sizes do not fit each other.
     """
     env = require_native(
         env, "ppax.collect", "call ppax.fit, or ppax.compile(agent, env, state), which collects a rollout and updates"
     )
+    require_rollout(agent, env, actor, num_steps)
     loop = Loop(one_step(agent, env, learner, deterministic), stream_keys(key, num_steps, env))
     if env.num_streams <= rules().few_streams:  # random numbers of all steps are drawn before the loop
         loop = hoisted(*loop, actor, MOST_HOISTED)

@@ -38,7 +38,7 @@ class CompiledTraining:
         begin = time.perf_counter()
         self._devices = num_devices(agent, env, state.num_steps)
         shapes = sharding.shapes_of(state, state_specs(state), self._devices)
-        self._arguments = (strong_types(agent), strong_types(env), shapes)
+        self._arguments = (strong_types(_with_floats(agent)), strong_types(env), shapes)
         # by the user, to look into the operations
         self.interpreted: bool = jax.config.jax_disable_jit  # type: ignore[attr-defined]
         one = np.int32(1)
@@ -161,6 +161,26 @@ def strong_types(tree: PyTree) -> PyTree:
     """Return the tree with Python numbers as NumPy scalars of 32 bits, so that they have the dtypes of array leaves."""
     kinds = {bool: np.bool_, int: np.int32, float: np.float32}
     return jax.tree.map(lambda x: kinds[type(x)](x) if type(x) in kinds else x, tree)
+
+
+def _with_floats(part: Any) -> Any:
+    """Return an agent or a part of it with floats in place of integers such as gamma = 1, which may become 0.99 later.
+
+    Integers stay where the default of the field is an integer. A part is a swappable component, such as the loss.
+    """
+    if isinstance(part, tuple) and not hasattr(part, "_fields"):
+        return tuple(map(_with_floats, part))
+    if isinstance(part, dict):
+        return {name: _with_floats(x) for name, x in part.items()}
+    if not dataclasses.is_dataclass(part) or isinstance(part, type):
+        return part
+    changed = {}
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        whole = type(value) is int and type(field.default) is not int
+        if field.metadata and not field.metadata.get("static"):
+            changed[field.name] = float(value) if whole else _with_floats(value)
+    return dataclasses.replace(part, **changed)
 
 
 def _like(old: PyTree, new: PyTree) -> PyTree:

@@ -18,13 +18,15 @@ from ppax.envs import Env, require_native
 from ppax.envs import ended as at_end
 from ppax.envs.vector import VectorEnv
 from ppax.storage.cache import kept_programs
+from ppax.training.arguments import require_agent, require_env, require_key, require_learner
 from ppax.training.backends import backend_of
 from ppax.training.episodes import PlayedEpisodes, run_episodes
-from ppax.training.loop import make_key
+from ppax.training.loop import make_key, require_new_names
 
 # Default lengths at which an episode is cut: in environments whose episodes end, in those that never end, and until it
 # is known which they are, as the first episodes of a game may be long
 MAX_STEPS, ENDLESS_STEPS, UNKNOWN_STEPS = 100_000, 1_000, 10_000
+LONGEST = 2**31 - 1  # largest `max_steps`: compiled programs count steps in 32 bits
 EVALUATION = 2**31 - 1  # folded into the key: evaluation and training with the same seed use different random numbers
 
 
@@ -255,6 +257,7 @@ class Evaluator:
     def __call__(self, learner: PyTree, key: Key, max_steps: int) -> Evaluation:
         """Return the results of one learner's episodes, cut after `max_steps` steps; equal keys give equal results."""
         out = self._play(learner, key, max_steps)
+        require_new_names(out.metrics)
         if out.unplayed:
             warnings.warn(
                 f"{out.unplayed} of {self._episodes} episodes were not played: an agent did not appear within "
@@ -277,6 +280,7 @@ class Evaluator:
 
         It has the names of all columns that an evaluation adds to a log row.
         """
+        require_new_names(self._play.metrics)
         number, flag = np.zeros(0, np.float32), np.zeros(0, bool)
         metrics = dict.fromkeys(self._play.metrics, number)
         return Evaluation(
@@ -319,9 +323,13 @@ def evaluate(
             "ppax.evaluate returns numbers on the host and cannot be called inside jit, vmap or scan: write "
             "ppax.play_episodes(agent, env, learner, key, episodes), which returns arrays"
         )
+    require_env(env)
+    require_agent(agent)
+    require_learner(agent, learner)
+    require_key(key)
     if max_steps is None:
         max_steps = episode_limit(env, ended=not backend_of(env).endless)
-    require_whole(max_steps, "max_steps")
+    require_whole(max_steps, "max_steps", high=LONGEST)
     with kept_programs(), Evaluator(agent, env, learner, episodes, deterministic) as evaluator:
         return evaluator(learner, key, max_steps)
 
@@ -346,8 +354,11 @@ def play_episodes(
     """
     env = at_end(require_native(env, "ppax.play_episodes", "write ppax.evaluate(agent, env, learner, key, episodes)"))
     require_whole(episodes, "episodes")
+    require_agent(agent)
+    require_learner(agent, learner)
+    require_key(key)
     if max_steps is None:
         max_steps = episode_limit(env, ended=not backend_of(env).endless)
     elif not isinstance(max_steps, jax.core.Tracer):
-        require_whole(max_steps, "max_steps")
+        require_whole(max_steps, "max_steps", high=LONGEST)
     return run_episodes(agent, env, learner, key, episodes, deterministic, max_steps)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.agents.metrics import EPISODE_METRICS, annealed_numbers, episode_metrics, with_names
+from ppax.agents.metrics import EPISODE_METRICS, EVALUATED, annealed_numbers, episode_metrics, with_names
 from ppax.agents.precision import in_training
 from ppax.arrays import counter
 from ppax.arrays.metrics import Summary, add_up, averaged, nothing, pack, reduced
 from ppax.arrays.sequences import nearest_divisors, where_rows, zero_rows
-from ppax.core.options import check_numbers
+from ppax.core.options import check_numbers, require_whole
 from ppax.core.protocols import Agent
 from ppax.core.types import Collected, ConfigError, Key, PyTree, Rollout, TrainState, Transition
 from ppax.core.unknown_names import refusing_unknown
@@ -28,7 +28,7 @@ from ppax.envs.adaptive_ranges import adapt_ranges, first_ranges
 from ppax.envs.curriculum import Scheduled
 from ppax.envs.vector import VectorEnv
 from ppax.ppo.forward import remembered
-from ppax.training.arguments import require_arguments, require_fit, require_limits
+from ppax.training.arguments import require_arguments, require_consistent, require_fit, require_key, require_limits
 from ppax.training.collection import collect, force_reset, start_actor
 from ppax.training.finiteness import bad_leaves, either, not_finite
 
@@ -68,8 +68,11 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
     or if the network was made for other spaces.
     """
     check_sizes(agent, env, num_steps)
+    require_key(key)
+    if iterations_per_env_reset is not None:
+        require_whole(iterations_per_env_reset, "iterations_per_env_reset", low=None)
     if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(agent)):
-        agent.check()
+        require_consistent(agent)
     learner_key, actor_key, run_key = jax.random.split(key, 3)
     state = TrainState(
         learner=agent.init(env.observation_space, learner_key),
@@ -173,7 +176,9 @@ def train(
     """Return the state after `num_iterations` iterations, each of one rollout and one update, and their metrics.
 
     Metrics are scalars: means over the iterations (`episode_return` and `episode_length`: over finished episodes, NaN
-    where none finished). Memory use does not depend on `num_iterations`. Schedules are given the progress
+    where none finished). They are summed in float32: the relative error of a mean is about 1e-5 over 1,000 iterations
+    of one call, 1e-3 over 100,000 and 1e-2 over a million; for exact means of longer training, call it several times.
+    Memory use does not depend on `num_iterations`. Schedules are given the progress
     `iteration / total_iterations`; by default training ends after these iterations. Raises ConfigError for host
     environments, which a compiled program cannot step.
 
@@ -281,7 +286,7 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
 
     metrics = with_names(update.metrics, env.num_agents, env.sizes, env.agent_names)
     of_episodes = episode_metrics(episodes, env.num_agents, env.sizes, env.agent_names)
-    require_new_names(metrics, of_episodes, episodes.metrics)
+    require_new_names(episodes.metrics, metrics)
     # the learning rate is a metric of the update already
     numbers = {name: x for name, x in {**inputs.numbers, **of_ranges}.items() if name not in metrics}
     metrics = metrics | reduced("last", numbers) | of_episodes
@@ -302,17 +307,20 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
     return Trained(either(accepted, after, state), pack(metrics))
 
 
-def require_new_names(metrics: Mapping[str, Array], of_episodes: Mapping[str, Array], own: Mapping[str, Array]) -> None:
+def require_new_names(own: Collection[str], others: Collection[str] = ()) -> None:
     """Raise ConfigError if a metric of the environment has the name of another metric, or a name that is no identifier.
 
-    `own` are the environment's metrics; `metrics` are those of the update, `of_episodes` those of finished episodes.
+    `own` are the environment's metrics, `others` those of the update. Other metrics are also statistics of evaluations:
+    the metric "x" of an environment is "x" in the scores of an evaluation, and "eval_x" in log rows.
     """
-    reserved = {*metrics, *EPISODE_METRICS, "iteration", "env_steps", *MEASURED, *STAGES}
+    reserved = {*others, *EPISODE_METRICS, *EVALUATED, "iteration", "env_steps", *MEASURED, *STAGES}
     for name in own:
-        if name in reserved or "/" in name or not name.isidentifier():
+        column = f"eval_{name}"
+        if name in reserved or column in reserved or column in own or "/" in name or not name.isidentifier():
             raise ConfigError(
-                f"the environment's metric {name!r}: must be a Python identifier and not the name of another metric; "
-                f"rename it, for example to 'env_{''.join(x if x.isalnum() else '_' for x in name)}'"
+                f"the environment's metric {name!r}: must be a Python identifier and not the name of another metric, "
+                f"also in evaluations ({column!r}); rename it, for example to "
+                f"'env_{''.join(x if x.isalnum() else '_' for x in name)}'"
             )
 
 
@@ -323,6 +331,7 @@ def check_sizes(agent: Agent, env: Env, num_steps: int) -> None:
     """
     require_arguments(agent, env)
     require_fit(agent, env)
+    require_whole(num_steps, "num_steps")
     require_limits(env, num_steps)
     check_numbers(agent)
     for place, (ppo, streams) in enumerate(agent.learners(env.num_streams)):

@@ -19,8 +19,10 @@ from jax import Array
 from jax.sharding import PartitionSpec
 
 from ppax.agents.independent import Independent
+from ppax.agents.metrics import NO_STREAMS
 from ppax.agents.self_play import SelfPlayState, with_own_games
 from ppax.arrays import counter
+from ppax.core.options import check_numbers
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, Key, PyTree, TrainState
 from ppax.core.unknown_names import refusing_unknown
@@ -32,7 +34,7 @@ from ppax.devices.sharding import SAME
 from ppax.devices.tracing import renewed, unchecked
 from ppax.envs import require_native
 from ppax.envs.vector import VectorEnv
-from ppax.training.arguments import require_arguments
+from ppax.training.arguments import require_arguments, require_consistent, require_key
 from ppax.training.compiled import strong_types
 from ppax.training.loop import Trained, start, train
 
@@ -51,15 +53,16 @@ def start_sweep(
     """Return initial states for `ppax.sweep`, one for each of `keys` [S], sharded as `ppax.sweep` needs them.
 
     `agent`, `env`, `num_steps` and `iterations_per_env_reset` are those of `ppax.start`. Raises ConfigError for host
-    environments.
+    environments, and where `ppax.start` would for the agent of one of the members.
     """
+    require_key(keys, axis=True)
     members = len(keys)
     require_arguments(agent, _first(env))
     require_native(env, "ppax.start_sweep", ONE_BY_ONE)
+    agents, envs = _members(agent, env, members)
+    _check_each(agent, agents)
     begin = partial(start, num_steps=num_steps, iterations_per_env_reset=iterations_per_env_reset)
-    states: TrainState = jax.vmap(lambda agent, env, key: begin(agent, env, key=key))(
-        *_members(agent, env, members), keys
-    )
+    states: TrainState = jax.vmap(lambda agent, env, key: begin(agent, env, key=key))(agents, envs, keys)
     return sharding.place_on_devices(states, PartitionSpec(MEMBERS), devices_of_members(members), MEMBERS)
 
 
@@ -150,6 +153,29 @@ def _of_agent(agent: Agent, members: int) -> Agent:
         return _for_each(node, members, name)
 
     return jax.tree_util.tree_map_with_path(one, agent, is_leaf=lambda node: isinstance(node, Independent))
+
+
+def _check_each(agent: Agent, agents: Agent) -> None:
+    """Raise ConfigError where a number of a member's agent is out of range, or its options contradict each other.
+
+    `agents` is `agent` with a leading axis [S] on every leaf. Tracers are not checked. Of members that differ only in
+    numbers that no option can contradict, such as learning rates, one is checked, as a check takes some ms.
+    """
+    check_numbers(agent)
+    given, structure = jax.tree_util.tree_flatten_with_path(agent)
+    if any(isinstance(x, jax.core.Tracer) for _, x in given):
+        return
+    leaves = [np.asarray(x) for x in jax.device_get(jax.tree.leaves(agents))]
+    extended = any(ppo.extensions for ppo, _ in agent.learners(NO_STREAMS))  # which may check any number
+    swept = [
+        x.reshape(len(x), -1)
+        for x, (path, one) in zip(leaves, given, strict=True)
+        if np.ndim(one) and (extended or any(getattr(step, "name", "") in ("critic", "schedule") for step in path))
+    ]
+    members = np.unique(np.concatenate(swept, axis=1), axis=0, return_index=True)[1] if swept else [0]
+    for member in members:
+        own = [x[member] if np.ndim(one) else one for x, (_, one) in zip(leaves, given, strict=True)]
+        require_consistent(jax.tree.unflatten(structure, own))
 
 
 def _for_each(tree: PyTree, members: int, name: str, players: int = 1) -> PyTree:

@@ -80,20 +80,39 @@ def test_loss_and_gradient_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("critic", "start"),
+    ("critic", "start", "near"),
     [
-        (TwoHot(), 0.0),
-        (TwoHot(-500.0, 500.0, 101, "linear"), 0.0),
-        # bins 0, 1, 3, 7 have weights 1, 1/2, 1/4, 1/8: (1/2 + 3/4 + 7/8) / (15/8)
-        (TwoHot(0.0, 7.0, 4), 17 / 15),
+        (TwoHot(), 0.0, 1e-4),
+        (TwoHot(-500.0, 500.0, 101, "linear"), 0.0, 1e-4),
+        (TwoHot(-100.0, 300.0, 51, "linear"), 0.0, 1e-3),
+        (TwoHot(-300.0, 100.0), 0.0, 1e-3),
+        (TwoHot(-1.0, 5.0, 2, "linear"), 0.0, 1e-4),
+        # 0 is a bound or outside: within 1 % of the range (66, 35 and 12 without a tilt)
+        (TwoHot(0.0, 1000.0, 101, "linear"), 0.0, 10.0),
+        (TwoHot(-500.0, 0.0, 51, "linear"), 0.0, 5.0),
+        (TwoHot(0.0, 1e6), 0.0, 2.0),
+        (TwoHot(5.0, 1000.0), 5.0, 5.0),
+        # bins 0, 1, 3, 7 have weights 1, e^(-10/3)/2, e^(-20/3)/4, e^-10/8
+        (TwoHot(0.0, 7.0, 4), 0.018495, 1e-5),
     ],
     ids=str,
 )
-def test_initial_value_is_near_zero(critic, start):
+def test_initial_value_is_near_zero(critic, start, near):
     state, rescale = critic.init()
     assert state == ()
     assert rescale.scale == 0.0
-    np.testing.assert_allclose(critic.value((), rescale.shift), start, rtol=1e-5, atol=0.02)
+    np.testing.assert_allclose(critic.value((), rescale.shift), start, atol=near)
+    probability = np.asarray(jax.nn.softmax(rescale.shift), np.float64)
+    assert probability.min() > 1e-12, "a bin that learning does not reach"
+
+
+def test_initial_logits_of_symmetric_and_of_traced_ranges():
+    for critic in (TwoHot(), TwoHot(-500.0, 500.0, 101, "linear")):
+        np.testing.assert_array_equal(critic.init().rescale.shift, -jnp.log1p(jnp.abs(critic.bins())))
+    lows = jnp.array([-300.0, -100.0])
+    mapped = jax.vmap(lambda low: TwoHot(low, 300.0).init().rescale.shift)(lows)
+    for low, logits in zip(lows, mapped, strict=True):
+        np.testing.assert_allclose(logits, TwoHot(float(low), 300.0).init().rescale.shift, atol=1e-3)
 
 
 def test_targets_outside_the_bins_are_reported():

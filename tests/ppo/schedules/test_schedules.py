@@ -84,7 +84,9 @@ def test_schedules_apply_to_the_initial_agent_and_do_not_compound():
     ("path", "words"),
     [
         ("learning_rat", ["'learning_rat'", "PPO", "learning_rate", "gamma"]),
-        ("loss.clip", ["'loss.clip'", "ClippedSurrogate", "did you mean 'loss.clip_eps'", "loss.dual_clip"]),
+        ("loss.clip", ["'loss.clip'", "ClippedSurrogate", "did you mean 'loss.clip_eps'", "it has loss.clip_eps"]),
+        ("loss.dual_clip", ["'loss.dual_clip' is none (off): give it a number"]),
+        ("critic.value_clip", ["'critic.value_clip' is none (off): give it a number"]),
         ("num_epochs", ["'num_epochs'", "learning_rate"]),  # a size, not a number
         ("", ["learning_rate"]),
         ("loss", ["clip_eps"]),  # a part, not one of its numbers
@@ -96,6 +98,7 @@ def test_an_unknown_leaf_is_refused_with_the_choices(path, words):
         Linear((path,))(AGENT, jnp.float32(0.5))
     for word in words:
         assert word in str(error.value)
+    assert f"did you mean '{path}'" not in str(error.value)
 
 
 def test_cosine_with_a_power_and_a_floor():

@@ -387,3 +387,10 @@ def test_environments_on_the_host_train_one_after_the_other(tmp_path):
     for name in own:
         np.testing.assert_array_equal(own[name], other[name])
     assert ppax.resume_sweep(tmp_path / "sweep").to_dict() == result.to_dict()
+
+
+def test_notes_are_of_the_members_that_have_begun(tmp_path):
+    """A member of a study that another worker has repeated has a directory without a run file."""
+    made = [results.MemberResult(n, {}, 0, math.nan, math.nan, 0, "", tmp_path / str(n)) for n in range(2)]
+    settings = tuple(results.SettingResult({}, (one,), -math.inf, math.nan, math.nan) for one in made)
+    assert results.SweepResult(tmp_path, settings, None).notes() == []

@@ -1,6 +1,7 @@
 """Sweeps as run directories: members equal runs of their own, kills, members that are dropped or stop, the result."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from ppax import config
 from ppax.loggers import last_row
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
-from ppax.sweeps import directory, member, packing, plan, runs, training
+from ppax.sweeps import directory, member, packing, plan, results, runs, training
 from ppax.training.loop import MEASURED
 from support.sweeping import compilations, signalling
 

@@ -670,7 +670,10 @@ def test_a_wrong_value_of_an_option_with_choices_lists_them(given, nearest):
 
 def test_numbers_of_numpy_are_those_of_python():
     """Flat and in tables, alone and in lists."""
-    given = {"agent": {"learning_rate": np.float64(1e-3), "network": {"hidden": [np.int64(8)]}}, "num_envs": np.int32(4)}
+    given = {
+        "agent": {"learning_rate": np.float64(1e-3), "network": {"hidden": [np.int64(8)]}},
+        "num_envs": np.int32(4),
+    }
     agent, _, run = ppax.build({"env": "CartPole-v1"} | given)
     hidden = config.describe_run(agent, ppax.make("CartPole-v1", num_envs=4), run)["agent"]["network"]["hidden"]
     assert (agent.learning_rate, list(hidden), run.num_envs) == (1e-3, [8], 4)

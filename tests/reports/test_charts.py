@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ppax.reports.charts import HEALTHY, Band, Line, chart, nice_ticks, tick_labels
-from ppax.reports.formatting import duration_text, short_count
 from ppax.reports.curves import Curve
+from ppax.reports.formatting import duration_text, short_count
 
 
 def line(values, low=None, high=None, steps=None, **looks):
@@ -86,7 +86,8 @@ def test_ticks_are_round_numbers():
 
 
 @pytest.mark.parametrize(
-    ("low", "high"), [(0, 2.5e-4), (0, 1.6e-4), (-2e-5, 2e-5), (12_340, 12_360), (0, 999_936), (0, 3e15), (0.0011, 0.0012)]
+    ("low", "high"),
+    [(0, 2.5e-4), (0, 1.6e-4), (-2e-5, 2e-5), (12_340, 12_360), (0, 999_936), (0, 3e15), (0.0011, 0.0012)],
 )
 def test_labels_of_ticks_are_their_values(low, high):
     """All are different, and read as numbers they are the ticks."""

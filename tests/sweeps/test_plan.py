@@ -146,6 +146,7 @@ def test_a_draw_depends_neither_on_other_options_nor_on_the_number_of_draws():
             r"agent.learning_rate.low = -10+: must be a whole number of at most 3.4e\+38",
         ),
         ({"seeds": [-1]}, r"sweep.seeds = -1: must be at least 0"),
+        ({"agent.gamma": [0.9], "draw_seed": 5}, r"sweep.draw_seed = 5: nothing is drawn"),
         ({"draws": 3}, r"sweep.draws = 3: no option has a distribution"),
         ({"agent.gamma": Uniform(0.1, 0.2)}, r"sweep.draws is missing: the number of draws of agent.gamma"),
         ({"agent.gamma": {"part": "unifrm"}}, r"agent.gamma.part = 'unifrm': .* did you mean 'uniform'"),
@@ -179,10 +180,18 @@ def test_a_value_takes_the_place_of_a_range():
 
 @pytest.mark.parametrize(
     ("given", "seeds"),
-    [("1000-1003", (1000, 1001, 1002, 1003)), ("7 - 7", (7,)), (["0-2", 9], (0, 1, 2, 9)), ("0-0", (0,))]
-    + [(range(3), (0, 1, 2)), (np.arange(3), (0, 1, 2)), ([np.int64(4)], (4,)), (np.int64(4), 4)],
+    [
+        ("1000-1003", (1000, 1001, 1002, 1003)),
+        ("7 - 7", (7,)),
+        (["0-2", 9], (0, 1, 2, 9)),
+        ("0-0", (0,)),
+        (range(3), (0, 1, 2)),
+        (np.arange(3), (0, 1, 2)),
+        ([np.int64(4)], (4,)),
+        (np.int64(4), 4),
+    ],
 )
-def test_seeds_may_be_a_range_with_both_ends(given, seeds):
+def test_seeds_may_be_a_range_with_both_ends_or_of_python_and_numpy(given, seeds):
     assert plan.read({"seeds": given}).seeds == seeds
 
 

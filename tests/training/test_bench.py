@@ -244,7 +244,10 @@ ENTRIES = "devices = 1\nunroll = 2\n"
             HEAD + f"[agent.program]\n{ENTRIES}# mine\n\n# of the network\n[agent.network]\nhidden = [8]\n",
         ),
         (HEAD + "[ agent.program ]  # layout\ndevices = 4\n", HEAD + f"[ agent.program ]  # layout\n{ENTRIES}"),
-        (HEAD + '[agent.program]\n[[log.to]]\npart = "wandb"', HEAD + f'[agent.program]\n{ENTRIES}[[log.to]]\npart = "wandb"\n'),
+        (
+            HEAD + '[agent.program]\n[[log.to]]\npart = "wandb"',
+            HEAD + f'[agent.program]\n{ENTRIES}[[log.to]]\npart = "wandb"\n',
+        ),
         (HEAD + "[agent]\ngamma = 0.9\n# end\n", HEAD + f"[agent]\ngamma = 0.9\n# end\n\n[agent.program]\n{ENTRIES}"),
         (HEAD + "agent.program.devices = 4\n", None),
         (HEAD + "[agent]\nprogram.devices = 4\n", None),
@@ -275,7 +278,11 @@ def test_a_file_that_cannot_be_written_is_told_before_it_is_tuned(tmp_path, caps
     assert main.main(["bench", str(tmp_path / "run.toml"), "--tune"]) == 0
     out = capsys.readouterr().out
     told = out.index("cannot be written into a file of this form")
-    assert told < out.index("2.00 times as fast: devices = 1, unroll = 2") < out.index("put it into a run file as [agent.program]")
+    assert (
+        told
+        < out.index("2.00 times as fast: devices = 1, unroll = 2")
+        < out.index("put it into a run file as [agent.program]")
+    )
 
 
 def test_gradient_steps_that_cannot_be_measured(tmp_path, capsys, monkeypatch):

@@ -335,7 +335,7 @@ def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def plain_numbers(value: Any) -> Any:
-    """Return a scalar of NumPy as Python's number, boolean or text, also in lists and tuples; other values unchanged."""
+    """Return a scalar of NumPy as Python's number, boolean or text, also in lists and tuples; others unchanged."""
     if isinstance(value, np.generic):
         return value.item()
     return type(value)(map(plain_numbers, value)) if type(value) in (list, tuple) else value

@@ -128,14 +128,17 @@ def distribution_of(table: Mapping[str, Any], path: str) -> Distribution:
 def checked_distribution(distribution: Distribution, path: str) -> Distribution:
     """Return `distribution` with Python's numbers, and a tuple as the values of a Choice; ConfigError if it is invalid.
 
-    None among the values of a Choice becomes the text "none", as in a run file. `path` is the dotted path of the swept option, for the error message.
+    None among the values of a Choice becomes the text "none", as in a run file. `path` is the dotted path of the swept
+    option, for the error message.
     """
     if isinstance(distribution, Choice):
         given = _listed(distribution.values)
         if not given:
             raise ConfigError(f"sweep: {path}.values = {distribution.values!r}: must be a list of at least one value")
         return Choice(given)
-    values = {field.name: plain_numbers(getattr(distribution, field.name)) for field in dataclasses.fields(distribution)}
+    values = {
+        field.name: plain_numbers(getattr(distribution, field.name)) for field in dataclasses.fields(distribution)
+    }
     distribution = type(distribution)(**values)
     kinds = int if isinstance(distribution, Integers) else int | float
     for name, value in values.items():
@@ -271,7 +274,13 @@ def read(table: Mapping[str, Any]) -> Plan:
             f"sweep.draws = {draws}: no option has a distribution; leave it out, or draw from one, as "
             '"agent.learning_rate" = { part = "log_uniform", low = 1e-5, high = 1e-2 }'
         )
-    return Plan(values, seeds, draws, check_value(DRAW_SEED, table.get("draw_seed", 0)), search)
+    draw_seed = check_value(DRAW_SEED, table.get("draw_seed", 0))
+    if draw_seed and draws is None:
+        raise ConfigError(
+            f"sweep.draw_seed = {draw_seed}: nothing is drawn with {SWEEP}.draws; leave it out"
+            + (f", or write {SEARCH}.seed = {draw_seed}" if isinstance(search, Optuna) else "")
+        )
+    return Plan(values, seeds, draws, draw_seed, search)
 
 
 def _require_space(values: Mapping[str, Any], draws: int | None) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ppax.reports.statistics import difference_of, iqm_band, statistics_of
+from ppax.reports.statistics import difference_of, iqm, iqm_band, statistics_of
 from ppax.scores import normalised, suite, tables
 from ppax.scores.curves import COLORS, draw_profile
 from ppax.scores.results import Score
@@ -79,7 +79,7 @@ def row_summary(score: Score, methods: dict[str, Members]) -> dict[str, Any]:
             **statistics_of(values.tolist())._asdict(),
             "seeds": len(members),
             "seconds": sum(member["seconds"] for member in members) / len(members),
-            "normalised": None if shares is None else normalised.equal_iqm(np.nan_to_num(shares)),
+            "normalised": None if shares is None else iqm(np.nan_to_num(shares).tolist()),
         }
         if name != OURS:
             difference = difference_of(values_of(methods[OURS]).tolist(), values.tolist())

@@ -795,8 +795,8 @@ RUNNING = [
     ),
     Mutation(
         "the run file keeps its old table",
-        '"", old).rstrip()',
-        'r"\\g<0>", old).rstrip()',
+        "if not VALUE.match(line)]",
+        "]",
         (BENCH + "test_write_program_changes_only_the_layout_in_the_run_file",),
     ),
 ]

@@ -1,5 +1,6 @@
 """Command line: options, exit codes, standard output and standard error, written files."""
 
+import io
 import json
 import os
 import re
@@ -799,6 +800,14 @@ def test_messages_have_no_control_characters(capsys):
     out, err = capsys.readouterr()
     assert out.startswith("a\tb\nx")
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(out + err)
+
+
+@pytest.mark.parametrize(("encoding", "printed"), [("ascii", "a ? b?\n"), ("latin-1", "a ? b\u00b2\n")])
+def test_messages_are_printed_where_their_characters_cannot_be_encoded(encoding, printed):
+    buffer = io.BytesIO()
+    stream = io.TextIOWrapper(buffer, encoding=encoding, newline="\n")
+    print_line("a \N{EN DASH} b\u00b2", stream)
+    assert buffer.getvalue().decode(encoding) == printed
 
 
 @pytest.mark.parametrize("kind", [ppax.ConfigError, CheckpointError, ppax.EnvError])

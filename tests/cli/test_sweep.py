@@ -55,6 +55,10 @@ def file(tmp_path):
         ("64", None),
         ("log_uniform(1e-5, 1e-2)", LogUniform(1e-5, 1e-2)),
         ("choice(a, b)", Choice(["a", "b"])),
+        ("choice([64, 64])", Choice([[64, 64]])),
+        ('{"lanes": 4, "duration": 40}', None),  # one table, as JSON or TOML
+        ("{lanes = 4, duration = 40}", None),
+        ('{"a": 1, "b": 2}, {"a": 3, "b": 4}', [{"a": 1, "b": 2}, {"a": 3, "b": 4}]),
     ],
 )
 def test_values_on_the_command_line(text, values):
@@ -96,6 +100,57 @@ def test_swept_options_are_split_from_those_of_the_run(file):
     _, _, table = parsed(file, "--agent.learning-rate", "uniform(1e-4, 1e-3)", "--draws", 2)
     assert table["agent.learning_rate"] == ppax.sweeps.Uniform(1e-4, 1e-3)
     assert (table["draws"], table["seeds"]) == (2, 2)
+
+
+NESTED = """
+env = "CartPole-v1"
+[sweep]
+seeds = [3, 4]
+[sweep.agent]
+learning_rate = [1e-3, 3e-3]
+gamma = [0.9, 0.99]
+normalize_obs = [true, false]
+network.hidden = { part = "choice", values = [[8], [16]] }
+[sweep.env_params]
+half_length = [0.4, 0.5]
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "path", "value"),
+    [
+        ("--agent.learning-rate 1e-2", "agent.learning_rate", 1e-2),
+        ("--no-agent.normalize-obs", "agent.normalize_obs", False),
+        ("--agent.normalize_obs on", "agent.normalize_obs", True),
+        ("--agent.network.hidden 4", "agent.network.hidden", [4]),
+        ("--env-params.half-length 0.3", "env_params.half_length", 0.3),
+        ("--env-params.half-length.low 0.3 --env-params.half-length.high 0.4", "env_params.half_length.low", 0.3),
+        ("--seed 7", "seed", 7),
+    ],
+)
+def test_one_value_on_the_command_line_fixes_an_option_that_the_file_sweeps(tmp_path, flags, path, value):
+    (tmp_path / "nested.toml").write_text(NESTED)
+    whole = dict(config.flatten(parsed(tmp_path / "nested.toml")[2]))
+    _, run_config, table = parsed(tmp_path / "nested.toml", *flags.split())
+    assert dict(config.flatten(run_config))[path] == value
+    fixed = path.replace("seed", "seeds").removesuffix(".low")
+    left = {name: x for name, x in whole.items() if name not in (fixed, f"{fixed}.part", f"{fixed}.values")}
+    assert dict(config.flatten(table)) == left != whole
+
+
+@pytest.mark.parametrize(
+    ("flag", "path", "values"),
+    [
+        ("--num-envs=choice(4, 1e1)", "num_envs", Choice((4, 10))),
+        ("--agent.network.hidden=choice(8, 16)", "agent.network.hidden", Choice(([8], [16]))),
+        ("--agent.network.hidden=choice([64, 1e1])", "agent.network.hidden", Choice(([64, 10],))),
+        ("--agent.normalize-obs=on,off", "agent.normalize_obs", [True, False]),
+    ],
+)
+def test_swept_values_have_the_type_of_their_option(file, flag, path, values):
+    found = parsed(file, flag)[2][path]
+    assert found == values
+    assert repr(found) == repr(values)  # 10, and not 10.0
 
 
 @pytest.mark.usefixtures("cached_programs", "vmapped_keys", "quick_programs")

@@ -666,3 +666,17 @@ def test_what_is_said_of_an_option_that_is_not_there_or_of_another_type(table, t
 def test_a_wrong_value_of_an_option_with_choices_lists_them(given, nearest):
     with pytest.raises(ConfigError, match=rf"must be one of minibatch, rollout, off; nearest: {nearest}$"):
         config.resolve({"agent": {"normalize_advantage": given}})
+
+
+def test_numbers_of_numpy_are_those_of_python():
+    """Flat and in tables, alone and in lists."""
+    given = {
+        "agent": {"learning_rate": np.float64(1e-3), "network": {"hidden": [np.int64(8)]}},
+        "num_envs": np.int32(4),
+    }
+    agent, _, run = ppax.build({"env": "CartPole-v1"} | given)
+    hidden = config.describe_run(agent, ppax.make("CartPole-v1", num_envs=4), run)["agent"]["network"]["hidden"]
+    assert (agent.learning_rate, list(hidden), run.num_envs) == (1e-3, [8], 4)
+    agent, _, _ = ppax.build("CartPole-v1", **{"agent.learning_rate": np.float32(0.5), "agent.gamma": np.float64(0.5)})
+    assert (agent.learning_rate, agent.gamma) == (0.5, 0.5)
+    assert {type(x) for x in (agent.learning_rate, agent.gamma)} == {float}

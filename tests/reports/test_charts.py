@@ -9,6 +9,7 @@ import pytest
 
 from ppax.reports.charts import HEALTHY, Band, Line, chart, nice_ticks, tick_labels
 from ppax.reports.curves import Curve
+from ppax.reports.formatting import duration_text, short_count
 
 
 def line(values, low=None, high=None, steps=None, **looks):
@@ -82,6 +83,34 @@ def test_ticks_are_round_numbers():
     assert tick_labels([-200.0, 0.0]) == ["\N{MINUS SIGN}200", "0"]
     assert tick_labels([0.0, 50_000.0, 1_500_000.0]) == ["0", "50k", "1.5M"]
     assert tick_labels([0.0, 2e-7]) == ["0", "2e-7"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0, 2.5e-4), (0, 1.6e-4), (-2e-5, 2e-5), (12_340, 12_360), (0, 999_936), (0, 3e15), (0.0011, 0.0012)],
+)
+def test_labels_of_ticks_are_their_values(low, high):
+    """All are different, and read as numbers they are the ticks."""
+    ticks = nice_ticks(low, high, 5)
+    sizes = {"k": "e3", "M": "e6", "G": "e9", "T": "e12"}
+    texts = [label.replace("\N{MINUS SIGN}", "-") for label in tick_labels(ticks)]
+    assert [float(text[:-1] + sizes.get(text[-1], text[-1])) for text in texts] == pytest.approx(ticks, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(999.4, "999"), (999.9, "1k"), (999_936, "1M"), (999_700_000, "1G"), (1.5e15, "1.5e+15"), (-1234.0, "-1.23k")],
+)
+def test_short_counts(value, text):
+    assert short_count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(59.9, "59.9 s"), (3599.7, "1 h 0 min"), (86_000, "23 h 53 min"), (100_000, "1 d 4 h"), (8.64e7, "1,000 d 0 h")],
+)
+def test_durations_have_their_two_largest_units(seconds, text):
+    assert duration_text(seconds) == text
 
 
 @pytest.mark.parametrize("steps", [3, 99_000, 100_000, 499_999, 1_000_000, 12_345_678, 2e9])

@@ -32,6 +32,13 @@ def test_a_row_counts_the_same_with_any_number_of_seeds():
     assert (found.rows, found.reached) == (2, 0)
 
 
+def test_a_row_reaches_its_reference_by_the_iqm_of_the_table():
+    """Of five seeds that is the mean of the middle three, 90; with a quarter of them cut exactly it would be 91."""
+    values = [0.0, 70.0, 100.0, 100.0, 100.0]
+    assert score(values, 90.5).statistics.iqm == pytest.approx(90.0)
+    assert together([score(values, 90.5), score(values, 89.5)]).reached == 1
+
+
 def test_zero_is_the_untrained_policy_and_one_the_reference():
     np.testing.assert_allclose(normalised(score([-200.0, -150.0, -100.0], -100.0, -200.0)), [0.0, 0.5, 1.0])
     assert together([score([5.0] * 4, 5.0, 1.0), score([9.0] * 5, 5.0, 1.0)]).reached == 2

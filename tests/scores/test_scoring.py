@@ -5,6 +5,7 @@ import dataclasses
 import math
 
 import jax
+import numpy as np
 import pytest
 
 import ppax
@@ -129,6 +130,31 @@ def test_a_row_says_how_many_seeds_it_has(trainings, tmp_path):
     scoring.score_rows([row], tmp_path)
     scoring.score_rows([row], tmp_path / "other", seeds=1)
     assert trainings == [[1000, 1001, 1002], [1000]]
+
+
+@pytest.mark.parametrize(
+    ("given", "seeds"),
+    [(range(3), (0, 1, 2)), (np.arange(2), (0, 1)), ([np.int64(7), 3], (3, 7)), (np.int64(2), (1000, 1001))],
+)
+def test_seeds_may_be_ranges_and_numbers_of_numpy(given, seeds):
+    found = scoring.score_seeds(given, "compiled")
+    assert found == seeds
+    assert {type(seed) for seed in found} == {int}
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ([1, -1], "seeds = -1: must be at least 0; nearest valid value: 0"),
+        ([1.5], "seeds = 1.5: must be of type int"),
+        ("1000-1003", "seeds = '1000-1003': must be of type int"),
+        (True, "seeds = True: must be of type int"),
+        ([], "must be at least one, and all different"),
+    ],
+)
+def test_other_seeds_are_refused(given, text):
+    with pytest.raises(ppax.ConfigError, match=text):
+        scoring.score_seeds(given, "compiled")
 
 
 def test_seeds_that_are_added_have_the_precision_of_those_before(tmp_path, monkeypatch):

@@ -120,6 +120,22 @@ def test_presets_rows_and_suites_are_chosen_by_name():
     assert len(choose(["L1"], "quick")) == len(choose([], "quick"))  # not twice
 
 
+RUN = 'env = "CartPole-v1"\ntotal_steps = 640\n'
+
+
+def test_run_files_are_rows_with_the_name_of_the_file(tmp_path, monkeypatch):
+    """Of the current directory or by path; a run directory has its own name, and two with one name are refused."""
+    monkeypatch.chdir(tmp_path)
+    for place in ("my run.toml", "seeds/run.toml", "other/seeds/run.toml"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(RUN)
+    targets = {"my run.toml": "my-run", str(tmp_path / "my run.toml"): "my-run", "seeds": "seeds"}
+    assert {target: choose([target])[0].name for target in targets} == targets
+    assert choose(["./seeds/run.toml"])[0].run_config()["total_steps"] == 640
+    with pytest.raises(ppax.ConfigError, match="seeds and other/seeds: results of both would be called seeds"):
+        choose(["seeds", "other/seeds"])
+
+
 @pytest.mark.parametrize(
     ("targets", "suite", "text"),
     [

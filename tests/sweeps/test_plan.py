@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -47,8 +48,35 @@ def test_a_plan_survives_its_table():
     )
     text = config.to_toml({"sweep": first.to_table()})
     again = plan.read(plan.split_sweep(config.parse(text, Path("x.toml")))[1])
-    none = {"agent.extensions.kl_control.target_kl": ("none", 0.1)}
-    assert again == first._replace(values=dict(first.values) | none)
+    assert again == first
+    assert first.values["agent.extensions.kl_control.target_kl"] == ("none", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (list(np.float64([1e-4, 1e-3])), (1e-4, 1e-3)),
+        (np.array([1e-4, 1e-3]), (1e-4, 1e-3)),
+        ([jnp.float32(0.5), np.float32(0.25)], (0.5, 0.25)),
+        (range(4, 9, 4), (4, 8)),
+        ([None, 0.5], ("none", 0.5)),
+        ([[np.int64(8), 8], (16,)], ([8, 8], (16,))),
+        (Choice((None, np.float64(0.5))), Choice(("none", 0.5))),
+        (Uniform(np.float32(0.25), np.int64(1)), Uniform(0.25, 1)),
+    ],
+)
+def test_values_become_those_of_a_run_file(given, expected):
+    """Numbers of NumPy and JAX become Python's, None the text none: a resumed sweep reads the same plan."""
+    draws = {} if isinstance(expected, tuple) else {"draws": np.int64(2)}
+    found = plan.read({"agent.max_grad_norm": given} | draws).values["agent.max_grad_norm"]
+    assert found == expected
+    assert repr(found) == repr(expected)
+
+
+def test_none_is_swept_as_in_a_run_file():
+    drawn = Choice((None, 0.5))
+    found = [one.config["agent"]["max_grad_norm"] for one in members({"agent.max_grad_norm": drawn, "draws": 8})]
+    assert set(found) == {None, 0.5}
 
 
 def test_a_part_is_swept_with_its_own_defaults():
@@ -105,6 +133,7 @@ def test_a_draw_depends_neither_on_other_options_nor_on_the_number_of_draws():
         ({"agent.gamma": [0.9, 0.5, 0.9]}, r"agent.gamma = \[0.9, 0.5, 0.9\]: values must differ; sweep.seeds repeats"),
         ({"seed": [1, 2]}, r"sweep.seed: write sweep.seeds"),
         ({"seeds": 0}, r"sweep.seeds = 0: must be at least 1; nearest valid value: 1"),
+        ({"seeds": [1.0]}, r"sweep.seeds = 1.0: must be of type int"),
         ({"seeds": [1, 1]}, r"sweep.seeds = \[1, 1\]: must be a number, or a list of different seeds"),
         ({"seeds": [[1, 2]]}, r"sweep.seeds = \[1, 2\]: must be of type int"),
         ({"seeds": [{}]}, r"sweep.seeds = \{\}: must be of type int"),
@@ -117,6 +146,7 @@ def test_a_draw_depends_neither_on_other_options_nor_on_the_number_of_draws():
             r"agent.learning_rate.low = -10+: must be a whole number of at most 3.4e\+38",
         ),
         ({"seeds": [-1]}, r"sweep.seeds = -1: must be at least 0"),
+        ({"agent.gamma": [0.9], "draw_seed": 5}, r"sweep.draw_seed = 5: nothing is drawn"),
         ({"draws": 3}, r"sweep.draws = 3: no option has a distribution"),
         ({"agent.gamma": Uniform(0.1, 0.2)}, r"sweep.draws is missing: the number of draws of agent.gamma"),
         ({"agent.gamma": {"part": "unifrm"}}, r"agent.gamma.part = 'unifrm': .* did you mean 'uniform'"),
@@ -150,9 +180,18 @@ def test_a_value_takes_the_place_of_a_range():
 
 @pytest.mark.parametrize(
     ("given", "seeds"),
-    [("1000-1003", (1000, 1001, 1002, 1003)), ("7 - 7", (7,)), (["0-2", 9], (0, 1, 2, 9)), ("0-0", (0,))],
+    [
+        ("1000-1003", (1000, 1001, 1002, 1003)),
+        ("7 - 7", (7,)),
+        (["0-2", 9], (0, 1, 2, 9)),
+        ("0-0", (0,)),
+        (range(3), (0, 1, 2)),
+        (np.arange(3), (0, 1, 2)),
+        ([np.int64(4)], (4,)),
+        (np.int64(4), 4),
+    ],
 )
-def test_seeds_may_be_a_range_with_both_ends(given, seeds):
+def test_seeds_may_be_a_range_with_both_ends_or_of_python_and_numpy(given, seeds):
     assert plan.read({"seeds": given}).seeds == seeds
 
 

@@ -1,6 +1,7 @@
 """Sweeps as run directories: members equal runs of their own, kills, members that are dropped or stop, the result."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from ppax import config
 from ppax.loggers import last_row
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
-from ppax.sweeps import directory, member, packing, plan, runs, training
+from ppax.sweeps import directory, member, packing, plan, results, runs, training
 from ppax.training.loop import MEASURED
 from support.sweeping import compilations, signalling
 
@@ -387,3 +388,10 @@ def test_environments_on_the_host_train_one_after_the_other(tmp_path):
     for name in own:
         np.testing.assert_array_equal(own[name], other[name])
     assert ppax.resume_sweep(tmp_path / "sweep").to_dict() == result.to_dict()
+
+
+def test_notes_are_of_the_members_that_have_begun(tmp_path):
+    """A member of a study that another worker has repeated has a directory without a run file."""
+    made = [results.MemberResult(n, {}, 0, math.nan, math.nan, 0, "", tmp_path / str(n)) for n in range(2)]
+    settings = tuple(results.SettingResult({}, (one,), -math.inf, math.nan, math.nan) for one in made)
+    assert results.SweepResult(tmp_path, settings, None).notes() == []

@@ -273,6 +273,19 @@ def test_a_lineage_goes_on_with_the_schedule_of_the_run():
     assert (first["at"], first["values"]) == ([0.0, 3.5 / 8], [1.0, 2.0])
 
 
+@pytest.mark.parametrize("group", ["prey", "my_agent", "agent"])
+def test_a_lineage_of_a_group_is_a_schedule_of_its_agent(group):
+    """Whatever the group is called; a parameter of the environment is none of an agent, whatever it is called."""
+    groups = {group: {"players": [0]}, "others": {"players": [1, 2]}}
+    base = config.resolve(BASE | {"env": "Pursuit-3", "groups": groups})
+    rate, parameter = f"groups.{group}.agent.learning_rate", "env_params.agent.speed"
+    stages = [Stage(0, 0, {rate: 1.0, parameter: 1.0}), Stage(4, 1, {rate: 2.0, parameter: 2.0})]
+    found = scheduled_values(base, stages, 8)
+    schedule = found["groups"][group]["agent"]["schedule"]
+    assert (schedule["leaves"], schedule["values"]) == (["learning_rate"], [1.0, 2.0])
+    assert found["env_params"] == {"agent": {"speed": 2.0}}
+
+
 def newest_copy(path):
     """The last copy of a population whose member no later copy replaces."""
     return [row for row in decisions_of(path) if row["decision"] == "copy"][-1]

@@ -243,6 +243,60 @@ def test_write_program_changes_only_the_layout_in_the_run_file(tmp_path):
     assert json.loads(other.read_text()) == {"env": "CartPole-v1", "agent": {"program": {"unroll": 4}}}
 
 
+LAYOUT = {"devices": 1, "unroll": 2}
+HEAD = 'env = "CartPole-v1"\n'
+ENTRIES = "devices = 1\nunroll = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            HEAD + "[agent.program]\nchunk_rows = 8\n# mine\n\n# of the network\n[agent.network]\nhidden = [8]\n",
+            HEAD + f"[agent.program]\n{ENTRIES}# mine\n\n# of the network\n[agent.network]\nhidden = [8]\n",
+        ),
+        (HEAD + "[ agent.program ]  # layout\ndevices = 4\n", HEAD + f"[ agent.program ]  # layout\n{ENTRIES}"),
+        (
+            HEAD + '[agent.program]\n[[log.to]]\npart = "wandb"',
+            HEAD + f'[agent.program]\n{ENTRIES}[[log.to]]\npart = "wandb"\n',
+        ),
+        (HEAD + "[agent]\ngamma = 0.9\n# end\n", HEAD + f"[agent]\ngamma = 0.9\n# end\n\n[agent.program]\n{ENTRIES}"),
+        (HEAD + "agent.program.devices = 4\n", None),
+        (HEAD + "[agent]\nprogram.devices = 4\n", None),
+        (HEAD + "agent = { gamma = 0.9 }\n", None),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_layout_is_written_where_the_rest_of_the_file_can_stay(tmp_path, old, new, end):
+    path = tmp_path / "run.toml"
+    path.write_bytes(old.replace("\n", end).encode())
+    assert write_program(path, Program(**LAYOUT)) == (new is not None)
+    assert path.read_bytes().decode() == (new or old).replace("\n", end)
+
+
+def test_the_layout_in_json_and_yaml(tmp_path):
+    (tmp_path / "run.json").write_text('{"env": "CartPole-v1", "agent.program.devices": 4, "agent.gamma": 0.9}')
+    assert write_program(tmp_path / "run.json", Program(**LAYOUT))
+    assert config.read(tmp_path / "run.json") == {"env": "CartPole-v1", "agent": {"gamma": 0.9, "program": LAYOUT}}
+    (tmp_path / "run.yaml").write_text("env: CartPole-v1  # comment\n")
+    assert not write_program(tmp_path / "run.yaml", Program(**LAYOUT))
+    assert (tmp_path / "run.yaml").read_text() == "env: CartPole-v1  # comment\n"
+
+
+def test_a_file_that_cannot_be_written_is_told_before_it_is_tuned(tmp_path, capsys, monkeypatch):
+    (tmp_path / "run.toml").write_text(HEAD + "agent.program.unroll = 4\n")
+    monkeypatch.setattr(bench, "measure", lambda *_: bench.BenchReport(100.0, 1.0, {}, 1.0, 50.0, 1, "none."))
+    monkeypatch.setattr(bench, "tune", lambda *_, **__: bench.TunedProgram(Program(**LAYOUT), 2.0))
+    assert main.main(["bench", str(tmp_path / "run.toml"), "--tune"]) == 0
+    out = capsys.readouterr().out
+    told = out.index("cannot be written into a file of this form")
+    assert (
+        told
+        < out.index("2.00 times as fast: devices = 1, unroll = 2")
+        < out.index("put it into a run file as [agent.program]")
+    )
+
+
 def test_gradient_steps_that_cannot_be_measured(tmp_path, capsys, monkeypatch):
     shares = {"rollout": 1.0, "targets": 0.0, "gradient steps": 0.0}
     report = bench.BenchReport(100.0, 1.0, shares, 1.0, 50.0, 1, "none.")

@@ -11,7 +11,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import jax
 from ppax import config
 from ppax.config import Built
 from ppax.core import untrusted
+from ppax.core.options import flatten, unflatten
 from ppax.core.types import ConfigError
 from ppax.devices.layout import Program
 from ppax.envs import require_native
@@ -28,6 +29,8 @@ from ppax.storage import safe_files
 from ppax.training import bench
 
 TABLE = "agent.program"  # table of the run file that holds the program layout
+HEADER = re.compile(r"\s*\[\s*agent\s*\.\s*program\s*\]\s*(#.*)?")  # line with which the table begins
+VALUE = re.compile(r"\s*[\w-]+\s*=")  # begin of a line with a value
 EVERY = 10.0  # seconds between progress messages of a long stage
 
 
@@ -85,8 +88,11 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
     agent, env, run = built
     if not isinstance(agent, PPO):
         raise ConfigError(f"ppax bench works with one policy for all agents; this run has {type(agent).__name__}")
+    target = config.file_of(options.target)
     if options.tune:
         require_native(env, "--tune", "leave it out")
+        if target is not None and with_program(target, Program(devices=1)) is None:
+            say(f"{target}: [{TABLE}] cannot be written into a file of this form, and is printed instead")
     devices = jax.local_devices()
     say(f"{run.env}: {run.num_envs} environments, rollouts of {run.num_steps * env.num_streams:,} steps")
     with StageProgress(say) as progress:
@@ -105,11 +111,9 @@ def run_bench(options: argparse.Namespace, built: Built, say: Any) -> dict[str, 
         if choice.program == agent.program:
             say("no other layout of the program was faster: the run file stays as it is")
         else:
-            target = config.file_of(options.target)
-            text = ", ".join(f"{name} = {value}" for name, value in table.items() if value is not None)
+            text = ", ".join(f"{name} = {json.dumps(value)}" for name, value in table.items() if value is not None)
             say(f"{choice.speedup:.2f} times as fast: {text}")
-            if target is not None:
-                write_program(target, choice.program)
+            if target is not None and write_program(target, choice.program):
                 say(f"written to {target}, [{TABLE}]")
             else:
                 say(f"put it into a run file as [{TABLE}], or give --agent.program.NAME on the command line")
@@ -125,20 +129,47 @@ def _share(stage: str, share: float) -> str:
     return "not measurable" if stage == "gradient steps" and share == 0 else f"{share:.0%}"
 
 
-def write_program(path: Path, program: Program) -> None:
-    """Write `program` into a run file as its table [agent.program].
+def write_program(path: Path, program: Program) -> bool:
+    """Write `program` into a run file as its table [agent.program]; return False where `with_program` cannot."""
+    text = with_program(path, program)
+    if text is not None:
+        safe_files.write_text(path, text)
+    return text is not None
 
-    The rest of a TOML file, comments included, stays as it is.
+
+def with_program(path: Path, program: Program) -> str | None:
+    """Return the text of a run file with `program` as its table [agent.program].
+
+    The rest of a TOML file, comments included, stays as it is. The result is None for forms in which the table cannot
+    be replaced without changing the rest: YAML, and TOML with dotted keys or inline tables for the agent.
     """
     table = {name: value for name, value in config.describe(program).items() if value is not None}
+    old = untrusted.read_text(Path(os.path.realpath(path)), untrusted.RUN_FILE_LIMIT)
+    before = dict(flatten(config.parse(old, path)))
+    wanted = {name: value for name, value in before.items() if not f"{name}.".startswith(f"{TABLE}.")}
+    wanted |= {f"{TABLE}.{name}": value for name, value in table.items()} or {TABLE: {}}
     if path.suffix == ".json":
-        plan = config.read(path)
-        plan.setdefault("agent", {})["program"] = table
-        text = json.dumps(plan, indent=2) + "\n"
-    else:
-        old = untrusted.read_text(Path(os.path.realpath(path)), untrusted.RUN_FILE_LIMIT)
-        lines = [f"[{TABLE}]", *(f"{name} = {value}" for name, value in table.items())]
-        rest = re.sub(rf"(?m)^\[{re.escape(TABLE)}\]\n(?:(?!\[).*\n?)*", "", old).rstrip()
-        text = rest + "\n\n" + "\n".join(lines) + "\n"
-    config.resolve(config.parse(text, path))  # raises before an invalid file is written
-    safe_files.write_text(path, text)
+        return json.dumps(unflatten(wanted), indent=2) + "\n"
+    if path.suffix != ".toml":
+        return None
+    text = _with_table(old, [f"{name} = {json.dumps(value)}" for name, value in table.items()])
+    try:
+        return text if dict(flatten(config.parse(text, path))) == wanted else None
+    except ConfigError:
+        return None
+
+
+def _with_table(text: str, entries: Sequence[str]) -> str:
+    """Return the text of a TOML file in which the lines `entries` replace those of the table [agent.program].
+
+    Only lines with a value are replaced. If there is no such table yet, it is added at the end.
+    """
+    end = "\r\n" if "\r\n" in text else "\n"
+    lines = text.splitlines()
+    place = next((place for place, line in enumerate(lines) if HEADER.fullmatch(line)), None)
+    if place is None:
+        return end.join([*text.rstrip().splitlines(), "", f"[{TABLE}]", *entries, ""])
+    following = lines[place + 1 :]
+    size = next((size for size, line in enumerate(following) if line.lstrip().startswith("[")), len(following))
+    kept = [line for line in following[:size] if not VALUE.match(line)]
+    return end.join([*lines[: place + 1], *entries, *kept, *following[size:], ""])

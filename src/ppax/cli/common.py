@@ -35,11 +35,16 @@ DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 7
 def print_line(text: str, stream: TextIO, kept: str = "\n\t") -> None:
     """Print a message to `stream` without control characters other than those in `kept`.
 
-    Control characters could come from a stranger's file that the message quotes. A closed pipe (`ppax train ... |
-    head`) does not end the command.
+    Control characters could come from a stranger's file that the message quotes. Characters that the stream cannot
+    encode are printed as "?". A closed pipe (`ppax train ... | head`) does not end the command.
     """
+    shown = printable(text, kept)
     try:
-        print(printable(text, kept), file=stream, flush=True)
+        try:
+            print(shown, file=stream, flush=True)
+        except UnicodeEncodeError:
+            coding = stream.encoding or "ascii"
+            print(shown.encode(coding, errors="replace").decode(coding), file=stream, flush=True)
     except OSError:
         # Python flushes the stream again at exit, and would fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -6,15 +6,17 @@ Swept options are given several values, or a distribution to draw from.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ppax import config
 from ppax.cli.arguments import (
+    BOOLEANS,
     DEVICE,
     HELP,
     TRUST,
@@ -38,7 +40,7 @@ from ppax.storage.paths import quoted, relative
 from ppax.sweeps import SweepResult, plan, resume_sweep
 from ppax.sweeps.pictures import MEMBERS, PARALLEL
 from ppax.sweeps.placing import settings as placing
-from ppax.sweeps.plan import DISTRIBUTIONS, Distribution
+from ppax.sweeps.plan import DISTRIBUTIONS, Choice, Distribution
 from ppax.sweeps.runs import dry_run, start
 from ppax.sweeps.search import SEARCHES, search_options
 
@@ -90,6 +92,7 @@ def parse_sweep(texts: list[str]) -> tuple[argparse.Namespace, Config, Config]:
     options.cluster = placing.of_file(cluster_of(options, placing.checked_cluster(of_file)))
     own_search = parse_search(search, table.get(config.SEARCH, {}))
     table |= {config.SEARCH: own_search} if own_search else {}
+    table = without_fixed(table, {option_path(one.flag.replace("--no-", "--", 1)) for one in rest if one.flag})
     known = {option.path: option for option in config.options(run_config)}
     table |= {path: _typed(values, known.get(path)) for path, values in swept.items()}
     imports.typed(one.name for one in config.outside_values(swept, known.values()).values())
@@ -133,6 +136,28 @@ def split_swept(arguments: Iterable[Argument]) -> tuple[list[Argument], dict[str
             swept[option_path(name)] = values
             rest += argument.further()
     return rest, swept
+
+
+def without_fixed(table: Config, fixed: Collection[str], prefix: str = "") -> Config:
+    """Return the table `[sweep]` without the swept options that are `fixed`, to which the command line gives one value.
+
+    `fixed` has their dotted paths; `prefix` is that of a nested table. A list of seeds is left out where the run's seed
+    is fixed.
+    """
+    kept: Config = {}
+    for name, value in table.items():
+        path = prefix + name
+        nested = isinstance(value, dict) and not isinstance(value.get("part"), str)
+        if not prefix and name in plan.OWN:
+            kept |= {} if name == "seeds" and "seed" in fixed and not isinstance(value, int) else {name: value}
+        elif path in fixed or (config.is_free(path) and any(one.startswith(f"{path}.") for one in fixed)):
+            continue
+        elif nested:
+            inner = without_fixed(value, fixed, f"{path}.")
+            kept |= {name: inner} if inner else {}
+        else:
+            kept[name] = value
+    return kept
 
 
 def split_search(arguments: Iterable[Argument]) -> tuple[list[Argument], list[Argument]]:
@@ -191,7 +216,7 @@ def several(text: str) -> list[Any] | Distribution | None:
     drawn = DRAWN.fullmatch(text.strip())
     if drawn is not None:
         cls: Any = DISTRIBUTIONS[drawn[1]]
-        values: Any = several(f"{drawn[2]},")
+        values: Any = _items(f"{drawn[2]},")
         try:
             made: Distribution = cls(values) if drawn[1] == "choice" else cls(*values)
             return made
@@ -201,29 +226,55 @@ def several(text: str) -> list[Any] | Distribution | None:
     likely = difflib.get_close_matches(called[1], DISTRIBUTIONS, n=1) if called else []
     if likely:
         raise ConfigError(f"{text}: not a distribution; nearest: {likely[0]}(...), with a bracket at the end")
-    if "," not in text:
+    if "," not in text or isinstance(number_or_text(text), dict):
         return None
-    try:
-        values = untrusted.from_toml(f"x = [{text}]")["x"]
-    except ValueError:
-        words = [one.strip() for one in text.split(",")]
-        if not all(words[:-1]):  # a comma at the end makes a list of one value
-            valid = ",".join(filter(None, words))
-            raise ConfigError(f"{text}: an empty value between commas; nearest valid value: {valid}") from None
-        values = [number_or_text(one) for one in words if one]
-    return values if len(values) > 1 or not text.startswith("[") else None
+    items = _items(text)
+    return items if len(items) > 1 or not text.startswith("[") else None
+
+
+def _items(text: str) -> list[Any]:
+    """Return the values in a text that has commas between them; ConfigError for an empty one.
+
+    They are read as TOML, else tables and lists as JSON, else as words.
+    """
+    inner = text.strip().removesuffix(",")  # a comma at the end makes a list of one value
+    items: list[Any]
+    with contextlib.suppress(ValueError):
+        items = untrusted.from_toml(f"x = [{inner}]")["x"]
+        return items
+    if inner.startswith(("{", "[")):
+        with contextlib.suppress(ValueError):
+            items = untrusted.from_json(f"[{inner}]")
+            return items
+    words = [one.strip() for one in inner.split(",")]
+    if not all(words):
+        valid = ",".join(filter(None, words))
+        raise ConfigError(f"{text}: an empty value between commas; nearest valid value: {valid}")
+    return [number_or_text(one) for one in words]
 
 
 def _typed(values: Any, option: Option | None) -> Any:
     """Return an option's values as a run file has them: whole numbers for 1e6, lists for an option that is a list.
 
-    A distribution is returned as it is, and so are the values where `option` is None.
+    The words of booleans, such as `on`, become booleans. The values of a choice are converted as those of a list;
+    another distribution is returned as it is, and so are the values where `option` is None.
     """
+    if isinstance(values, Choice):
+        return Choice(tuple(_typed(list(values.values), option)))
     if not isinstance(values, list) or option is None:
         return values
     if option.kind is int:
-        values = [int(x) if isinstance(x, float) and x.is_integer() else x for x in values]
+        values = [_whole(x) for x in values]
+    if option.kind is bool:
+        values = [BOOLEANS.get(str(x).lower(), x) for x in values]
     return [x if isinstance(x, list) else [x] for x in values] if option.many else values
+
+
+def _whole(value: Any) -> Any:
+    """Return a number such as 1e6 as an int, also inside of lists; any other value unchanged."""
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _seeds(text: str | None) -> Any:

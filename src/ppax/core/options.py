@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from ppax.core import imports, unknown_names
 from ppax.core.parts import Table, name_of
@@ -115,6 +116,7 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
 
     With `each`, a number may also be a list with one value per player (an agent inside a multi-agent environment).
     """
+    value = plain_numbers(value)
     if option.kind is Table:
         if not isinstance(value, dict):
             raise ConfigError(f"{option.path} = {value!r}: must be a table, [{option.path}]")
@@ -370,16 +372,24 @@ def meant(path: str, known: Collection[str], written: Callable[[str, str], str])
 def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted path, value) of every value in the nested tables `config`; an empty table is a value, too.
 
-    Each path begins with `prefix`.
+    Each path begins with `prefix`. Numbers of NumPy are yielded as Python's.
     """
     _require_shallow(prefix)
-    for name, value in config.items():
+    for name, given in config.items():
+        value = plain_numbers(given)
         if prefix + name in LISTS:
             value = numbered(value)
         if isinstance(value, dict) and value:
             yield from flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+def plain_numbers(value: Any) -> Any:
+    """Return a scalar of NumPy as Python's number, boolean or text, also in lists and tuples; others unchanged."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return type(value)(map(plain_numbers, value)) if type(value) in (list, tuple) else value
 
 
 def laid_over(values: Config, own: Config) -> Config:

@@ -165,18 +165,31 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """Return the labels of an axis' ticks as texts, all with the same number of digits after the decimal point.
+    """Return the labels of an axis' ticks as texts, with as many digits as tell the ticks apart.
 
-    Large numbers are abbreviated, and numbers below 0.001 have an exponent, such as "2e-4".
+    All have the same number of digits after the decimal point. Large numbers are abbreviated, such as "50k", and
+    numbers below 0.001 have an exponent, such as "2e-4"; both have digits that differ between ticks.
     """
     largest = max(map(abs, ticks), default=0.0)
-    if largest >= 1e4:
-        return [short_count(tick) for tick in ticks]
     gap = min((b - a for a, b in itertools.pairwise(ticks)), default=largest or 1.0)
+    further = [max(0, _power(tick) - _power(gap)) for tick in ticks]  # significant digits after the first
+    if largest >= 1e4:
+        return [short_count(tick, max(3, 1 + more)) for tick, more in zip(ticks, further, strict=True)]
     if largest < 1e-3:
-        return [f"{tick:.0e}".replace("e-0", "e-") if tick else "0" for tick in ticks]
-    digits = max(0, -math.floor(math.log10(gap) + 1e-9))
-    return [f"{tick:.{digits}f}".replace("-", "\N{MINUS SIGN}") for tick in ticks]
+        return [_scientific(tick, more) for tick, more in zip(ticks, further, strict=True)]
+    return [f"{tick:.{max(0, -_power(gap))}f}".replace("-", "\N{MINUS SIGN}") for tick in ticks]
+
+
+def _power(value: float) -> int:
+    """Return the power of ten of the first digit of `value`; 0 for 0."""
+    return math.floor(math.log10(abs(value)) + 1e-9) if value else 0
+
+
+def _scientific(value: float, digits: int) -> str:
+    """Return a number as text with an exponent and at most `digits` digits after the decimal point, as "2.5e-4"."""
+    mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
+    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    return f"{mantissa}e{int(exponent)}" if value else "0"
 
 
 def _axes(frame: Frame, ticks: Sequence[float], labels: Sequence[str]) -> Iterator[Markup]:

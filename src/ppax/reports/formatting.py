@@ -27,25 +27,29 @@ def count_text(value: float) -> str:
     return f"{value:,.0f}" if math.isfinite(value) else UNKNOWN
 
 
-def short_count(value: float) -> str:
-    """Return a number as text with a suffix for powers of 1000, as "12k" or "1.5M"; a dash for NaN and infinities."""
+def short_count(value: float, digits: int = 3) -> str:
+    """Return a number as text with a suffix for powers of 1000, as "12k" or "1.5M"; a dash for NaN and infinities.
+
+    It has at most `digits` significant digits, at least three.
+    """
     if not math.isfinite(value):
         return UNKNOWN
+    value = float(f"{value:.{digits}g}")  # rounded first: 999,936 is 1M
     for size, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{suffix}" if abs(value) < 1e15 else f"{value:.0e}"
-    return f"{value:.3g}"
+        if size <= abs(value) < 1e15:
+            return f"{value / size:.{digits}g}{suffix}"
+    return f"{value:.{digits}g}"
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration as text in its two largest units; a dash for NaN and infinities."""
+    """Return a duration as text in its two largest units, days from 24 hours on; a dash for NaN and infinities."""
     if not math.isfinite(seconds):
         return UNKNOWN
     if seconds < 60:
         return f"{seconds:.1f} s"
     for unit, size, smaller, part in (("min", 60, "s", 1), ("h", 3600, "min", 60), ("d", 86400, "h", 3600)):
         whole, rest = divmod(round(seconds / part), size // part)
-        if whole < 60 or unit == "d":
+        if whole < {"min": 60, "h": 24}.get(unit, math.inf):
             return f"{whole:,} {unit} {rest} {smaller}"
     return UNKNOWN
 

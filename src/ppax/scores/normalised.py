@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppax.reports.statistics import CONFIDENCE, TRIMMED
+from ppax.reports.statistics import CONFIDENCE, TRIMMED, iqm
 from ppax.scores.results import Score
 
 RESAMPLES = 2_000
@@ -25,7 +25,7 @@ class Normalised(NamedTuple):
     low: float
     high: float
     rows: int
-    reached: int  # rows whose own IQM is at least the reference
+    reached: int  # rows whose own IQM, as in the table of scores, is at least the reference
 
     def __str__(self) -> str:
         return (
@@ -54,7 +54,7 @@ def together(scores: Sequence[Score]) -> Normalised | None:
 def aggregate(rows: Sequence[np.ndarray]) -> Normalised:
     """Return the IQM of `rows`, the normalised scores [seeds] of each row, with its interval; NaN counts as 0."""
     rows = [np.nan_to_num(row) for row in rows]
-    reached = sum(equal_iqm(row) >= 1.0 for row in rows)
+    reached = sum(iqm(row.tolist()) >= 1.0 for row in rows)
     weights = equal_weights(rows)
     low, high = interval(weighted_iqm(_resampled(rows), weights))
     return Normalised(float(weighted_iqm(np.concatenate(rows), weights)), low, high, len(rows), reached)
@@ -93,11 +93,6 @@ def _resampled(rows: Sequence[np.ndarray]) -> np.ndarray:
     """Return stratified resamples [RESAMPLES, seeds of all rows] of `rows`: the seeds of each row are drawn apart."""
     rng = np.random.default_rng(0)
     return np.concatenate([rng.choice(row, (RESAMPLES, len(row))) for row in rows], axis=1)
-
-
-def equal_iqm(values: np.ndarray) -> float:
-    """Return the interquartile mean of `values` [N], which have equal weights."""
-    return float(weighted_iqm(values, np.full(len(values), 1 / len(values))))
 
 
 def weighted_iqm(values: np.ndarray, weights: np.ndarray) -> Any:

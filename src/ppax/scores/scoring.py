@@ -19,7 +19,7 @@ from ppax import config
 from ppax.agents.precision import decide_dtype, machine_dtype
 from ppax.arrays import counter
 from ppax.config import BestSettings, Built, FilmSettings, Run
-from ppax.core.options import Config, check_limits
+from ppax.core.options import Config, Option, check_limits, check_value
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, PyTree
 from ppax.core.unknown_names import refusing_unknown
@@ -46,6 +46,8 @@ from ppax.training.sweeps import start_sweep, sweep
 
 TUNING_SEEDS, SCORE_SEEDS = range(100), range(1000, 2000)
 SEEDS = {"compiled": 5, "host": 3}  # number of seeds by backend
+COUNT = Option("seeds", int, limits={"low": 1, "high": len(SCORE_SEEDS)})
+SEED = Option("seeds", int, limits={"low": 0, "high": 2**64 - 1})  # each of a list
 EPISODES = 128
 DTYPE = "compute_dtype"  # entry of a result: what compute_dtype `auto` stood for
 
@@ -126,16 +128,17 @@ def score_seeds(seeds: int | Sequence[int] | None, backend: str) -> tuple[int, .
     """Return the seeds to train, in ascending order: those of the list `seeds`, or the first n of SCORE_SEEDS.
 
     n is `seeds` if that is a number. If `seeds` is None, n is the number of the protocol, which depends on `backend`,
-    "compiled" or "host". Raises ConfigError for an invalid number, an empty list, and a list with a seed that occurs
-    twice.
+    "compiled" or "host". Raises ConfigError for an invalid number, an invalid seed, an empty list, and a list with a
+    seed that occurs twice.
     """
-    if seeds is None or isinstance(seeds, int):
-        count = SEEDS[backend] if seeds is None else seeds
-        check_limits("seeds", count, {"low": 1, "high": len(SCORE_SEEDS)})
+    given: Any = seeds.tolist() if isinstance(seeds, np.ndarray | np.generic) else seeds
+    if not isinstance(given, list | tuple | range):
+        count = check_value(COUNT, SEEDS[backend] if given is None else given)
         return tuple(SCORE_SEEDS[:count])
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"seeds = {list(seeds)}: must be at least one, and all different")
-    return tuple(sorted(seeds))
+    own = [check_value(SEED, seed) for seed in given]
+    if not own or len(set(own)) < len(own):
+        raise ConfigError(f"seeds = {own}: must be at least one, and all different")
+    return tuple(sorted(own))
 
 
 class RowOutcome(NamedTuple):

@@ -103,6 +103,12 @@ def choose(targets: Sequence[str], suite: str | None = None) -> list[SuiteRow]:
     chosen = list(rows_of(suite, rows)) if suite is not None else []
     for target in targets:
         row = names.get(target) or _unlisted(target, (*rows, *others))
+        same = next((one for one in chosen if one.name == row.name and one != row), None)
+        if same is not None:
+            raise ConfigError(
+                f"{same.target} and {row.target}: results of both would be called {row.name}; rename a file, or score "
+                "them one after the other, with another --out"
+            )
         chosen += [] if row in chosen else [row]
     return chosen
 
@@ -128,15 +134,23 @@ def _unlisted(target: str, rows: tuple[SuiteRow, ...]) -> SuiteRow:
     _require_known(target, [row.name for row in rows])
     started = config.completed(config.find(target)).config
     sampled = not config.settings(started).eval.deterministic
-    return SuiteRow(name=target.replace("/", "-").replace(":", "-"), target=target, sampled=sampled)
+    return SuiteRow(name=_name_of(target), target=target, sampled=sampled)
+
+
+def _name_of(target: str) -> str:
+    """Return the name of the row for `target`, also a file name: that of a run file or run directory, else `target`."""
+    file, path = config.file_of(target), Path(target).resolve()
+    called = target if file is None else path.stem if path == file.resolve() else path.name
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", called)
+    return name if PLAIN.fullmatch(name) else f"run-{name}"
 
 
 def _require_known(target: str, rows: Sequence[str] = ()) -> None:
-    """Raise ConfigError, with the nearest valid name, if `target` is no preset, no environment and not in `rows`.
+    """Raise ConfigError, with the nearest valid name, if `target` is no preset, environment or file, and not in `rows`.
 
     `rows` are names of rows of a suite.
     """
-    if not {"/", ":"} & set(target) and target not in BUILTIN:
+    if not {"/", ":"} & set(target) and target not in BUILTIN and config.file_of(target) is None:
         likely = difflib.get_close_matches(target, [*rows, *config.presets(), *BUILTIN], n=1, cutoff=0.0)[0]
         raise ConfigError(f"no row, preset or environment {target!r}; did you mean {likely!r}?")
 

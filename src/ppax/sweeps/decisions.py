@@ -9,6 +9,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ ON, STOP, COPY = "on", "stop", "copy"  # a member goes on as it is, trains no mo
 RECENT = 5  # log rows whose mean episode return is a score
 NUMBERS = "sweep numbers of the agent, as agent.learning_rate or agent.loss.clip_eps, or floats of env_params"
 LIMITS = ("low", "high", "above")  # of an option that is a number
-AGENT = "agent."  # numbers of an agent can follow a schedule
+OF_AGENT = re.compile(r"((?:groups\.[^.]+\.)?agent)\.(.+)")  # numbers of an agent can follow a schedule
 
 
 class Searching:
@@ -390,9 +391,9 @@ def scheduled_values(run_config: Config, stages: Sequence[Stage], total: int) ->
     schedules: dict[str, list[Config]] = {}
     values: Config = {}
     for path, last in stages[-1].values.items():
-        head, found, leaf = path.partition(AGENT)
-        if found:
-            schedules.setdefault(f"{head}{AGENT}schedule", []).append(_steps(path, leaf, stages, total))
+        found = OF_AGENT.fullmatch(path)
+        if found is not None:
+            schedules.setdefault(f"{found[1]}.schedule", []).append(_steps(path, found[2], stages, total))
         else:
             values[path] = last
     flat = dict(flatten(run_config))

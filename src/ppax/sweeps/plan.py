@@ -19,7 +19,7 @@ from numpy.random import Generator
 from ppax import config
 from ppax.config import SEARCH, SWEEP, Built
 from ppax.core import imports
-from ppax.core.options import LARGEST, NONE, Config, Option, check_value, flatten, unflatten
+from ppax.core.options import LARGEST, NONE, Config, Option, check_value, flatten, plain_numbers, unflatten
 from ppax.core.protocols import Search
 from ppax.core.types import ConfigError
 from ppax.run import python_objects
@@ -126,15 +126,20 @@ def distribution_of(table: Mapping[str, Any], path: str) -> Distribution:
 
 
 def checked_distribution(distribution: Distribution, path: str) -> Distribution:
-    """Return `distribution`, with a tuple as the values of a Choice; ConfigError for invalid parameters.
+    """Return `distribution` with Python's numbers, and a tuple as the values of a Choice; ConfigError if it is invalid.
 
-    `path` is the dotted path of the swept option, for the error message.
+    None among the values of a Choice becomes the text "none", as in a run file. `path` is the dotted path of the swept
+    option, for the error message.
     """
-    values = {field.name: getattr(distribution, field.name) for field in dataclasses.fields(distribution)}
     if isinstance(distribution, Choice):
-        if not isinstance(distribution.values, list | tuple) or not distribution.values:
+        given = _listed(distribution.values)
+        if not given:
             raise ConfigError(f"sweep: {path}.values = {distribution.values!r}: must be a list of at least one value")
-        return Choice(tuple(distribution.values))
+        return Choice(given)
+    values = {
+        field.name: plain_numbers(getattr(distribution, field.name)) for field in dataclasses.fields(distribution)
+    }
+    distribution = type(distribution)(**values)
     kinds = int if isinstance(distribution, Integers) else int | float
     for name, value in values.items():
         if not isinstance(value, kinds) or isinstance(value, bool) or not abs(value) <= LARGEST:  # NaN, too
@@ -253,8 +258,9 @@ def read(table: Mapping[str, Any]) -> Plan:
     if config.PRESET in values:
         raise ConfigError(f"sweep.{config.PRESET}: all members begin from one preset; sweep its options instead")
     seeds = table.get("seeds", 1)
+    seeds = seeds.tolist() if hasattr(seeds, "tolist") else seeds
     seeds = [seeds] if isinstance(seeds, str) else seeds
-    seeds = tuple(_seeds(seeds)) if isinstance(seeds, list | tuple) else check_value(NUMBER, seeds)
+    seeds = tuple(_seeds(_listed(seeds))) if isinstance(seeds, list | tuple | range) else check_value(NUMBER, seeds)
     search = table.get(SEARCH, {})
     of_file = isinstance(search, dict | str)
     search = searches.read(search) if of_file else searches.build(searches.to_table(search))
@@ -268,7 +274,13 @@ def read(table: Mapping[str, Any]) -> Plan:
             f"sweep.draws = {draws}: no option has a distribution; leave it out, or draw from one, as "
             '"agent.learning_rate" = { part = "log_uniform", low = 1e-5, high = 1e-2 }'
         )
-    return Plan(values, seeds, draws, check_value(DRAW_SEED, table.get("draw_seed", 0)), search)
+    draw_seed = check_value(DRAW_SEED, table.get("draw_seed", 0))
+    if draw_seed and draws is None:
+        raise ConfigError(
+            f"sweep.draw_seed = {draw_seed}: nothing is drawn with {SWEEP}.draws; leave it out"
+            + (f", or write {SEARCH}.seed = {draw_seed}" if isinstance(search, Optuna) else "")
+        )
+    return Plan(values, seeds, draws, draw_seed, search)
 
 
 def _require_space(values: Mapping[str, Any], draws: int | None) -> None:
@@ -366,8 +378,7 @@ def _values(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, t
             yield path, distribution_of(value, path)
         elif isinstance(value, Mapping) and value:
             yield from _values(value, f"{path}.")
-        elif isinstance(value, list | tuple | np.ndarray) and len(value):
-            values = tuple(value.tolist() if isinstance(value, np.ndarray) else value)
+        elif values := _listed(value):
             if any(x in values[:place] for place, x in enumerate(values)):
                 raise ConfigError(f"sweep: {path} = {list(values)}: values must differ; sweep.seeds repeats a setting")
             yield path, values
@@ -376,6 +387,18 @@ def _values(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, t
                 f"sweep: {path} = {value!r}: must be a list of values, or a distribution, as "
                 '{ part = "log_uniform", low = 1e-5, high = 1e-2 }; an option with one value stands outside [sweep]'
             )
+
+
+def _listed(given: Any) -> tuple[Any, ...]:
+    """Return the values of a list, tuple, range or array as those of a run file: "none" for None, Python's numbers.
+
+    The result is () for anything else, and for an empty one.
+    """
+    given = given.tolist() if hasattr(given, "tolist") else given
+    if not isinstance(given, list | tuple | range):
+        return ()
+    plain = (x.tolist() if hasattr(x, "tolist") else plain_numbers(x) for x in given)
+    return tuple(NONE if x is None else x for x in plain)
 
 
 def _seeds(seeds: Sequence[Any]) -> Iterator[int]:

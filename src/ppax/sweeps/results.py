@@ -160,11 +160,12 @@ class SweepResult:
     def notes(self) -> list[str]:
         """Return sentences on settings that trained identically, because their options had no effect.
 
-        The log rows of all members (runs) are read for this, unless there are too many.
+        The log rows of all members (runs) that have begun are read for this, unless there are too many.
         """
         if not 1 < len(self.settings) <= len(self.members) <= READ:
             return []
-        return identical(settings_of([records.read(member.run_dir) for member in self.members]))
+        begun = [one.run_dir for one in self.members if (one.run_dir / config.RUN_FILE).is_file()]
+        return identical(settings_of([records.read(run_dir) for run_dir in begun]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sweep's result as plain data, as result.json has it; NaN and infinities are None."""

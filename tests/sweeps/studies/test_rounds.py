@@ -1,5 +1,6 @@
 """Studies that train: values that are told, kills at every point, pruned and impossible trials, several workers."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -27,7 +28,7 @@ from support.studies import loaded_study  # noqa: E402
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs", "shared_sweeps")
 
 NIGHTLY = pytest.mark.nightly
-RATE = "agent.learning_rate"
+RATE, MINIBATCHES = "agent.learning_rate", "agent.minibatch.num_minibatches"
 BASE = {
     "env": "CartPole-v1",
     "num_envs": 4,
@@ -192,13 +193,13 @@ def test_a_killed_study_resumes_bit_for_bit(whole, tmp_path, monkeypatch, place)
 
 def test_trials_that_cannot_be_trained_count_as_pruned(tmp_path):
     """Nine minibatches do not divide a rollout of 128 rows, and a huge rate is not finite in its first iteration."""
-    values = {"agent.minibatch.num_minibatches": [4, 9], RATE: [1e-3, 1e30]}
+    values = {MINIBATCHES: [4, 9], RATE: [1e-3, 1e30]}
     with pytest.warns(UserWarning, match=r"trial \d cannot be trained: sweep, member .*9"):
         result = swept(tmp_path, values=values, trials=8, pruner="none")
     known = []
     for trial in trials_of(tmp_path):
         own = [one for one in result.members if one.values[RATE] == float(trial.params[RATE])]
-        if trial.params["agent.minibatch.num_minibatches"] == "9":
+        if trial.params[MINIBATCHES] == "9":
             assert trial.state.name == "PRUNED"
             assert "member" in trial.user_attrs["ppax.why"]
         elif float(trial.params[RATE]) > 1.0:
@@ -211,6 +212,23 @@ def test_trials_that_cannot_be_trained_count_as_pruned(tmp_path):
     assert known
     assert max(known) == result.settings[0].iqm
     assert [one.number for one in result.members] == list(range(len(result.members)))
+
+
+@pytest.mark.parametrize("trials", [3, 6])
+def test_a_batch_of_invalid_trials_does_not_end_a_study(tmp_path, trials):
+    """The random sampler proposes five invalid numbers of minibatches, and then a valid one; batches have one trial."""
+    values, search = {MINIBATCHES: [4, 9, 7, 5]}, Optuna(trials=trials, batch=1, sampler="random")
+    end = (
+        contextlib.nullcontext()
+        if trials == 6
+        else pytest.raises(ConfigError, match=r"none of the 3 trials .* can be trained; .*num_minibatches = 7")
+    )
+    found = []
+    with pytest.warns(UserWarning, match="cannot be trained"), end:
+        found.append(ppax.sweep_runs(BASE, values, search=search, run_dir=tmp_path))
+    assert [one.values[MINIBATCHES] for result in found for one in result.members] == [4] * (trials == 6)
+    states = [trial.state.name for trial in trials_of(tmp_path)]
+    assert states == [*["PRUNED"] * 5, "COMPLETE"][:trials]
 
 
 def test_workers_share_a_study(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from ppax.core.types import ConfigError
 from ppax.run.directory import MEMBERS, name_of_sweep
 from ppax.run.restore import planned_iterations
 from ppax.run.result import ProcessLost
+from ppax.storage.paths import quoted
 from ppax.sweeps.decisions import Searching
 from ppax.sweeps.directory import member_dir, sweep_trust_flags
 from ppax.sweeps.member import end_of, is_complete
@@ -302,8 +303,8 @@ class Driver:
             return
         self._error = ProcessLost(
             f"{lost} {placed.lost} times, and {RAY}.retries = {self._cluster.retries}: {reason}; `ppax resume "
-            f"{self._session.path}{sweep_trust_flags(self._session.recorded)}` continues from the last checkpoints, "
-            f"with --{RAY} or without"
+            f"{quoted(self._session.path)}{sweep_trust_flags(self._session.recorded)}` continues from the last "
+            f"checkpoints, with --{RAY} or without"
         )
 
     def _finish(self) -> None:

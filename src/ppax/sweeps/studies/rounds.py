@@ -39,19 +39,25 @@ class TrialBatch(NamedTuple):
 def train_study(session: Session) -> Best | None:
     """Train trials of a study until its budget is spent and no other worker trains; return the best trial.
 
-    The result is None if no trial of the study has a value. Raises Stopped after a signal, ConfigError where the budget
-    was spent before this sweep has trained anything.
+    The result is None if no trial of the study has a value. Raises Stopped after a signal, ConfigError where this sweep
+    has trained nothing: the budget was spent before, or all proposed settings are invalid.
     """
     with Study(session.path, session.recorded.plan, session.recorded.run_config) as study:
         while True:
             batch = _next_batch(session, study)
-            if batch.trials:
-                _train(session, batch, study)
-            elif not study.others():
+            if batch is None and not study.others():
                 break
-            elif session.stop.wait(WAIT_SECONDS):
+            if batch is not None and batch.trials:
+                _train(session, batch, study)
+            elif session.stop.wait(WAIT_SECONDS if batch is None else 0.0):
                 raise Stopped
         if not session.recorded.members:
+            refused = study.refused()
+            if refused:
+                raise ConfigError(
+                    f"search.study = {study.settings.study!r}: none of the {len(refused)} trials that it has proposed "
+                    f"can be trained; change [sweep]. The last one: {refused[-1]}"
+                )
             raise ConfigError(
                 f"search.study = {study.settings.study!r}: its {study.settings.trials} trials are done; raise "
                 "search.trials, or name another study"
@@ -59,10 +65,11 @@ def train_study(session: Session) -> Best | None:
         return study.best()
 
 
-def _next_batch(session: Session, study: Study) -> TrialBatch:
+def _next_batch(session: Session, study: Study) -> TrialBatch | None:
     """Return the trials to train next: those that this sweep directory has begun, else new ones, which are recorded.
 
-    The batch has no trials if the study's budget of trials is spent.
+    The result is None if the study's budget of trials is spent. A batch has no trials if all that were proposed for it
+    are invalid.
     """
     begun: dict[int, tuple[Member, ...]] = {}
     for member in session.recorded.members:
@@ -75,6 +82,8 @@ def _next_batch(session: Session, study: Study) -> TrialBatch:
     asked = study.unrecorded(begun)
     count = study.settings.batch - len(asked)
     asked += study.ask(count) if count > 0 else []
+    if not asked:
+        return None
     batch = _built(session.recorded, asked, study)
     session.record(members=(*session.recorded.members, *(one for own in batch.trials.values() for one in own)))
     return batch

@@ -189,6 +189,12 @@ class Study:
         values = values_of(self._plan.values, first.params)
         return Best(first.number, values, float(first.value), str(first.user_attrs.get(RUN, "")))
 
+    @reading
+    def refused(self) -> list[str]:
+        """Return why each trial without a value that this worker has asked for has none, in the trials' order."""
+        own = (trial for trial in self._trials() if trial.user_attrs.get(OWNER) == self._owner)
+        return [str(trial.user_attrs.get(WHY, "")) for trial in own if trial.state == PRUNED]
+
     def __enter__(self) -> Study:
         if self._shared:
             self._thread.start()

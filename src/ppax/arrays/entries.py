@@ -8,10 +8,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import numpy as np
+from gymnasium import spaces
 
 from ppax.core.types import ConfigError, PyTree
 
 INDICES = re.compile(r"(\d+)(?::(\d+))?")
+
+
+def is_bytes(space: spaces.Space) -> bool:
+    """Return whether arrays of `space` are bytes as those of an image, uint8 from 0 to 255, which networks scale."""
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and bool((space.high == 255).all())
 
 
 def names_of(tree: PyTree, separator: str = ".", is_leaf: Callable[[Any], bool] | None = None) -> list[str]:

@@ -7,7 +7,6 @@ merged by Chan et al. 1979 (parallel variance); moments are taken around the run
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +16,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays import counter
-from ppax.arrays.entries import find_entries, is_bytes, names_of
+from ppax.arrays.entries import each_array, find_entries, is_bytes, names_of
 from ppax.core.types import ConfigError, LearnerState, PyTree, Rollout, Transition, part, static
 from ppax.devices import sharding
 
@@ -200,7 +199,7 @@ def obs_stats_of(space: spaces.Space, chosen: Normalization) -> PyTree:
     """
     stats = init_obs_stats(space) if chosen.mean is None else _given_stats(chosen, space)
     leaves, structure = jax.tree.flatten(stats, is_leaf=is_stats)
-    names, are_bytes = names_of(stats, is_leaf=is_stats), jax.tree.leaves(_of_arrays(space, is_bytes))
+    names, are_bytes = names_of(stats, is_leaf=is_stats), jax.tree.leaves(each_array(space, is_bytes))
     shapes = {name: () if isinstance(x, NoStats) else x.mean.high.shape for name, x in zip(names, leaves, strict=True)}
     left: dict[str, list[slice]] = {name: [] for name in names}
     for text in chosen.skip:
@@ -233,16 +232,7 @@ def init_obs_stats(space: spaces.Space) -> PyTree:
         categorical = isinstance(inner, spaces.Discrete | spaces.MultiDiscrete)
         return NoStats() if categorical else init_stats(inner.shape or ())
 
-    return _of_arrays(space, one)
-
-
-def _of_arrays(space: spaces.Space, one: Callable[[spaces.Space], Any]) -> PyTree:
-    """Return `one` of the space of each array of an observation of `space`, in the structure of `space`."""
-    if isinstance(space, spaces.Dict):
-        return {key: _of_arrays(inner, one) for key, inner in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_of_arrays(inner, one) for inner in space.spaces)
-    return one(space)
+    return each_array(space, one)
 
 
 def initial(space: spaces.Space, of_obs: bool, of_reward: bool, chosen: Normalization) -> tuple[PyTree, PyTree]:

@@ -107,8 +107,8 @@ MUTATIONS = [
     ),
     Mutation(
         "categories that are normalised are targets",
-        "if x.dtype == jnp.uint8 or jnp.issubdtype(x.dtype, jnp.floating)]",
-        "if x.dtype == jnp.uint8 or jnp.issubdtype(y.dtype, jnp.floating)]",
+        "lambda one: isinstance(one, spaces.Box)",
+        "lambda one: isinstance(one, spaces.Box | spaces.MultiBinary)",
         ("tests/extensions/test_predictions.py::test_categories_are_no_targets_with_normalised_observations_either",),
         "extensions/predictions.py",
     ),

@@ -1,5 +1,6 @@
 """Minimum memory of a run, from shapes: arithmetic by hand; runs that cannot fit are refused early."""
 
+import dataclasses
 import json
 import os
 
@@ -12,7 +13,9 @@ import ppax
 from ppax.cli import main
 from ppax.devices import footprint
 from ppax.devices.footprint import Footprint, NotEnoughMemory, explained
+from ppax.devices.layout import Program
 from ppax.networks import mlp
+from ppax.run import restore
 from ppax.run.restore import require_memory
 
 ENVS, STEPS = 6, 10
@@ -73,6 +76,25 @@ def test_the_advised_num_envs_fits(monkeypatch):
     advised = int(str(caught.value).rpartition("as to ")[2].replace(",", ""))
     assert 10 < advised < 1000
     require_memory(*shapes(advised, 16))
+
+
+def test_accelerators_share_environments_and_rollout(monkeypatch):
+    """Each has a copy of the learner, and its own memory is the limit."""
+    agent, env, state = shapes(4096, 128)
+    agent = dataclasses.replace(agent, program=Program(devices=2))
+    whole = footprint.footprint(state)
+    half = whole.learner + (whole.environments + whole.rollout) // 2
+    monkeypatch.setattr(restore.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(restore, "num_devices", lambda agent, *_: agent.program.devices)
+    monkeypatch.setattr(footprint, "available_bytes", lambda: half + 1)
+    needed = require_memory(agent, env, state)
+    assert half - 1 <= needed.total <= half
+    assert str(needed).endswith(" on each of 2 devices")
+    monkeypatch.setattr(footprint, "available_bytes", lambda: half - 2)
+    with pytest.raises(NotEnoughMemory, match="on each of 2 devices"):
+        require_memory(agent, env, state)
+    with pytest.raises(NotEnoughMemory, match=r"[^s]\); "):
+        require_memory(dataclasses.replace(agent, program=Program(devices=1)), env, state)
 
 
 def test_more_rows_than_int32_can_index_are_refused(monkeypatch):

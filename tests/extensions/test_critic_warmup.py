@@ -8,7 +8,7 @@ import ppax
 from ppax import config
 from ppax.core.types import ConfigError
 from ppax.devices.layout import Program
-from ppax.extensions import CriticWarmup
+from ppax.extensions import PPG, CriticWarmup
 from ppax.networks import mlp
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.optimizers import ActorCritic
@@ -77,6 +77,11 @@ def test_one_optimiser_for_both_is_refused():
         agent_of(optimizer=ppax.optimizers.Adam(), extensions=(CriticWarmup(10.0),)).init(
             ENV.observation_space, jax.random.key(0)
         )
+
+
+def test_a_phase_that_trains_the_actor_is_refused():
+    with pytest.raises(ConfigError, match="critic_warmup: a phase of the extension ppg would change the actor"):
+        agent_of(extensions=(CriticWarmup(10.0), PPG())).init(ENV.observation_space, jax.random.key(0))
 
 
 def test_a_run_file_has_it_and_a_negative_number_is_refused():

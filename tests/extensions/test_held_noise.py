@@ -13,6 +13,7 @@ from ppax import config
 from ppax.core.types import EnvReset, EnvStep
 from ppax.envs import TimeLimit, VectorEnv
 from ppax.extensions import HeldNoise
+from ppax.ppo.extension import Acted
 from ppax.run.fit import fit_run
 from ppax.training.collection import collect
 from support.worlds import QUICK, Leaky
@@ -174,6 +175,28 @@ def test_what_has_no_such_noise_is_refused(env, options, message):
         ppax.networks.mlp(ppax.make(env, 4), gsde=True, **options)
     with pytest.raises(ppax.ConfigError, match=r"held_noise\.steps = 0: must be at least 1"):
         config.build({"env": "Pendulum-v1", "agent": {"extensions": {"held_noise": {"steps": 0}}}})
+
+
+@ppax.part
+class Nines(ppax.Extension):
+    """Extension that acts: each action is 9."""
+
+    def init_acting(self, agent, num_streams):
+        return jnp.zeros(num_streams)
+
+    def act(self, agent, acting, choice, key):
+        return Acted(acting, jnp.full_like(choice.action, 9.0))
+
+
+def test_an_action_of_an_extension_before_it_is_not_lost():
+    def started(*extensions):
+        agent = dataclasses.replace(agent_of(), extensions=extensions)
+        state = ppax.start(agent, ENV, 10, jax.random.key(0))
+        return agent.act(state.learner, state.actor.carry, state.actor.obs, state.actor.first, None, jax.random.key(1))
+
+    with pytest.raises(ppax.ConfigError, match="held_noise would replace the action of nines; .* put it before nines"):
+        started(ppax.extensions.FeatureNorm(), Nines(), HeldNoise())
+    np.testing.assert_array_equal(started(ppax.extensions.FeatureNorm(), HeldNoise(), Nines()).action, 9.0)
 
 
 @pytest.mark.parametrize("foreign", [False, True])

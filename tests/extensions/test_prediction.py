@@ -11,7 +11,7 @@ from gymnasium import spaces
 from ppax.core.types import ConfigError, Memory, Outputs, Rollout, part
 from ppax.distributions import Categorical
 from ppax.extensions import NextObservation, SelfPrediction, predictions
-from ppax.extensions.predictions import number_leaves
+from ppax.extensions.predictions import Numbers, number_leaves
 from ppax.networks.heads import head_for
 from ppax.ppo.batches import following_in_episode
 
@@ -108,11 +108,13 @@ def test_sizes_of_the_models():
     # categories are left out
     params = NextObservation(hidden=(7,)).init(agent, space, jax.random.key(0)).params
     assert params["kernel"].shape == (7, 4 + 5)
+    whole = spaces.Dict({"x": spaces.Box(-1.0, 1.0, (4,)), "count": spaces.Box(0, 10, (3,), np.int32)})
+    assert NextObservation(hidden=(7,)).init(agent, whole, jax.random.key(0)).params["kernel"].shape == (7, 7)
     with pytest.raises(ConfigError, match=r"next_observation predicts numbers, and Discrete\(4\) has categories only"):
         NextObservation().init(agent, spaces.Discrete(4), jax.random.key(0))
 
 
 def test_bytes_are_in_units_of_255():
     picture, kind, x = jnp.array([255, 51], jnp.uint8), jnp.int32(3), jnp.array([2.0])
-    got = number_leaves(*[{"a": picture, "b": kind, "c": x}] * 2)
+    got = number_leaves(Numbers((0, 2)), {"a": picture, "b": kind, "c": x})
     np.testing.assert_allclose(jnp.concatenate(got), [1.0, 0.2, 2.0], rtol=1e-6)

@@ -16,7 +16,7 @@ from ppax.config import Log
 from ppax.core.types import ConfigError, EnvReset, EnvStep, LearnerState, part, static
 from ppax.envs import TimeLimit, VectorEnv, builtin, grouped
 from ppax.extensions import Extension, NextObservation, SelfPrediction
-from ppax.extensions.predictions import number_leaves
+from ppax.extensions.predictions import number_leaves, numbers_of
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.ppo.batches import following_in_episode
@@ -287,5 +287,13 @@ def test_without_a_model_nothing_is_added():
 def test_categories_are_no_targets_with_normalised_observations_either(normalize_obs):
     """Normalisation makes floating point of MultiBinary, whose numbers have no output in the predictor."""
     spaced = spaces.Dict({"x": spaces.Box(-np.inf, np.inf, (1,)), "kind": spaces.MultiBinary(2)})
-    example, inputs = example_of(spaced), {"kind": jnp.zeros(2), "x": jnp.zeros(1)}
-    assert [x.shape for x in number_leaves(example, inputs if normalize_obs else example)] == [(1,)]
+    inputs = {"kind": jnp.zeros(2), "x": jnp.zeros(1)} if normalize_obs else example_of(spaced)
+    assert [x.shape for x in number_leaves(numbers_of(spaced), inputs)] == [(1,)]
+
+
+def test_whole_numbers_of_a_box_are_predicted():
+    space = spaces.Dict({"count": spaces.Box(0, 10, (3,), np.int32), "x": spaces.Box(-1.0, 1.0, (1,))})
+    places = numbers_of(space)
+    got = number_leaves(places, {"count": jnp.array([[1, 2, 3]]), "x": jnp.array([[0.5]])})
+    assert [x.dtype for x in got] == [jnp.float32] * 2
+    np.testing.assert_array_equal(jnp.concatenate(got, axis=1), [[1.0, 2.0, 3.0, 0.5]])

@@ -58,9 +58,23 @@ class Hand:
         return EnvStep((obs, time), obs, reward, jnp.bool_(False), time >= 4)
 
 
-def of_space(space, **options):
+@part
+class Waiting(Hand):
+    """The same, in which every second step allows no action."""
+
+    def _mask(self, time):
+        return jnp.broadcast_to(time % 2 == 0, 2)
+
+    def reset(self, key):
+        return super().reset(key)._replace(action_mask=self._mask(0))
+
+    def step(self, state, action, key):
+        return super().step(state, action, key)._replace(action_mask=self._mask(state[1] + 1))
+
+
+def of_space(space, world=Hand, **options):
     """Agent, learner and rollout on an environment with the actions `space`."""
-    env = VectorEnv(Hand(space), 4)
+    env = VectorEnv(world(space), 4)
     net_options = {name: options.pop(name) for name in ("distribution", "gsde", "state_std") if name in options}
     net = network(env, hidden=(5,), **net_options)
     plain = {"optimizer": SGD(), "max_grad_norm": None, "learning_rate": 1.0, "num_epochs": 1}
@@ -220,6 +234,35 @@ def test_the_mirror_loss_of_choices_is_a_divergence():
     assert wanted > 1e-7
     np.testing.assert_allclose(metrics["mirror_loss"], wanted, rtol=1e-3)
     assert "augmentation_loss" not in metrics
+
+
+def test_rows_without_an_action_count_as_in_the_policy_loss():
+    """The augmentation is the gradient of the mirrored rollout, the mirror loss a mean over rows that allow an action.
+
+    In a row without an action the mirror loss was the largest float, with a gradient.
+    """
+    choice, images = spaces.Discrete(2), {"observation": (-1, -2), "action": (2, 1)}
+    agent, learner, rollout = of_space(choice, Waiting, normalize_advantage="off")
+    learner = learner._replace(params=lopsided(learner.params))
+    steps = rollout.steps
+    mirrored = dataclasses.replace(steps, obs=-steps.obs, action=1 - steps.action)
+    apart = step(agent, learner, rollout), step(agent, learner, rollout._replace(steps=mirrored))
+    both = step(*with_symmetry(agent, learner, rollout, Symmetry(**images)))
+    for x, y, z in zip(*map(jax.tree.leaves, (both, *apart)), strict=True):
+        np.testing.assert_allclose(x, y + z, atol=2e-6)
+
+    symmetry = Symmetry(**images, augmentation_coef=None, mirror_coef=1.0)
+    metrics = updated(*with_symmetry(agent, learner, rollout, symmetry)).metrics
+    acts = np.asarray(steps.action_mask).any(-1) & np.asarray(steps.valid)
+
+    def log_probs(obs):
+        policy = agent.policy(learner, (), obs.reshape(-1, 2), jnp.ones(obs.shape[0] * obs.shape[1], bool), None)
+        return np.asarray(policy.distribution.log_probs, np.float64)[acts.reshape(-1)]
+
+    own, image = log_probs(steps.obs), log_probs(-steps.obs)[:, ::-1]
+    wanted = (np.exp(own) * (own - image)).sum(-1).mean()
+    assert 0 < acts.sum() < acts.size
+    np.testing.assert_allclose(metrics["mirror_loss"], wanted, rtol=1e-4)
 
 
 def test_the_mirror_loss_of_vectors_is_a_square_of_means():

@@ -155,3 +155,27 @@ def test_an_image_that_is_read_as_a_vector_is_named(shape, advice):
 @pytest.mark.parametrize("space", [((4, 4), np.uint8), ((16,), np.uint8), ((16, 16), np.float32)])
 def test_other_arrays_are_read_as_vectors_without_a_word(space):
     ppax.networks.network(camera(*space))
+
+
+@ppax.part
+class Sums:
+    """Encoder of a user: a sum of all numbers that it reads, times a parameter."""
+
+    def init(self, key, example):
+        return {"w": jnp.ones(1)}
+
+    def __call__(self, params, x):
+        return params["w"] * sum(leaf.sum() for leaf in jax.tree.leaves(x))
+
+
+def test_two_encoders_with_parameters_of_one_name_are_refused():
+    class Several:
+        action_space = spaces.Discrete(2)
+
+        def __init__(self, name):
+            self.observation_space = spaces.Dict({key: spaces.Box(-1.0, 1.0, (2,)) for key in (name, "a", "b")})
+
+    params = network(Several("pose"), encoder=Sums(), encoders={"pose": Sums()}).init(jax.random.key(0))
+    assert set(params["actor"]["encoder"]) == {"pose", "obs"}
+    with pytest.raises(ConfigError, match=r"network\.encoders\.obs: .* must be an entry of another name"):
+        network(Several("obs"), encoder=Sums(), encoders={"obs": Sums()})

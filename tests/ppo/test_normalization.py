@@ -46,6 +46,12 @@ def test_initial_statistics_normalise_nothing_and_have_no_weight():
     np.testing.assert_allclose(stats.var.high, [1.0] * 2, rtol=1e-6)
 
 
+def test_the_first_samples_may_have_a_small_variance():
+    """Their variance takes the place of the initial 1, without the rounding of a difference from 1."""
+    x = (3.0 * np.random.default_rng(0).normal(size=(4096, 4)) * [1.0, 1e-3, 1e-4, 1e-6]).astype(np.float32)
+    close(update(normalization.init_stats((4,)), jnp.asarray(x), jnp.ones(4096, bool)), x, rtol=1e-5)
+
+
 def test_chunking_does_not_matter():
     x = np.random.default_rng(0).normal([5.0, -300.0, 0.0], [2.0, 0.5, 0.1], (840, 3)).astype(np.float32)
 

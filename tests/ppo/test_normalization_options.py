@@ -13,6 +13,7 @@ import ppax
 from ppax import config
 from ppax.core.types import ConfigError, LearnerState, Rollout, Transition
 from ppax.networks import mlp
+from ppax.networks.observations import entries
 from ppax.policy.bundle.numpy_policy import NumpyPolicy
 from ppax.ppo import normalization
 from ppax.ppo.minibatches import Shuffle
@@ -114,6 +115,34 @@ def test_given_statistics_are_read_from_a_file(tmp_path):
     np.savez(tmp_path / "wrong.npz", mean=[1.0], var=[1.0])
     with pytest.raises(ConfigError, match=r"no array 'std', but mean, var"):
         Normalization.from_npz(tmp_path / "wrong.npz")
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    (tmp_path / "text.npz").write_text("mean std")
+    for name in ("one.npy", "text.npz", "missing.npz"):
+        with pytest.raises(ConfigError, match=rf"{name}.*; must be a NumPy file \(\.npz\) with arrays mean and std"):
+            Normalization.from_npz(tmp_path / name)
+
+
+@pytest.mark.parametrize("std", [1e-3, 1e-5, 1e-8])
+def test_a_small_std_is_taken_as_it_is_given(std):
+    stats = after(Normalization(mean=(0.0,) * 4, std=(std,) * 4))
+    x = jnp.float32([std, -std, 2 * std, 0.0])
+    np.testing.assert_allclose(normalization.normalize_obs(stats, x), [1.0, -1.0, 2.0, 0.0], rtol=1e-6)
+    chosen, reward = Normalization(reward_std=std), jnp.full((4, 2), 3.0 * std)
+    rollout = Rollout(steps_of(None, np.ones((4, 2), bool), reward), None, reward)
+    found = normalization.normalize_rewards(learner_of(chosen, of_reward=True), rollout, chosen).reward
+    np.testing.assert_allclose(found, 3.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("high", "scale"), [(255, 255), (200, 1)])
+def test_bytes_that_are_left_out_reach_the_network_as_without_normalisation(high, scale):
+    """Whether all entries or some are left out: bytes of the whole range between 0 and 1."""
+    space, x = spaces.Box(0, high, (4,), np.uint8), jnp.array([200, 100, 50, 128], jnp.uint8)
+    (entry,) = entries(space)
+    for skip in (("0:2",), ("0:4",)):
+        stats = normalization.obs_stats_of(space, Normalization(skip=skip))
+        assert isinstance(stats, PartStats | NoStats)
+        read = entry.read(normalization.normalize_obs(stats, x), jnp.float32)
+        np.testing.assert_allclose(read[:2], np.float64(x[:2]) / scale, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

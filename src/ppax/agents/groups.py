@@ -255,6 +255,7 @@ class Groups:
             reward_trace=reward_trace,
             last_obs=_of(rollout.last_obs, name),
             extensions=rollout.extensions[name] if rollout.extensions else (),
+            played=jax.tree.map(lambda x: self.apart(x, 1)[name], rollout.played),
         )
 
     def steps(self, name: str, steps: Transition) -> Transition:

@@ -119,6 +119,7 @@ class Independent:
             reward_trace=self.own(rollout.reward_trace),
             last_obs=jax.tree.map(by_player, rollout.last_obs),
             extensions=jax.tree.map(by_player, rollout.extensions),
+            played=self.own(rollout.played),
         )
 
     def evaluate_rollout(self, learner: LearnerState, steps: Transition) -> tuple[Array, Array]:

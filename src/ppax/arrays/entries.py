@@ -8,10 +8,26 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import numpy as np
+from gymnasium import spaces
 
 from ppax.core.types import ConfigError, PyTree
 
 INDICES = re.compile(r"(\d+)(?::(\d+))?")
+
+
+def each_array(space: spaces.Space, one: Callable[[spaces.Space], Any]) -> PyTree:
+    """Return `one` of the space of each array of an observation of `space`, in the structure of `space`."""
+    if isinstance(space, spaces.Dict):
+        return {key: each_array(inner, one) for key, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(each_array(inner, one) for inner in space.spaces)
+    return one(space)
+
+
+def is_bytes(space: spaces.Space) -> bool:
+    """Return whether arrays of `space` are bytes as those of an image, uint8 from 0 to 255, which networks scale."""
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and bool((space.high == 255).all())
 
 
 def names_of(tree: PyTree, separator: str = ".", is_leaf: Callable[[Any], bool] | None = None) -> list[str]:

@@ -29,9 +29,10 @@ class NotEnoughMemory(Exception):
 class Footprint(NamedTuple):
     """Lower bound on the memory of a run in bytes, without gradients, activations and copies."""
 
-    learner: int  # weights, optimiser state and statistics, on all devices together
+    learner: int  # weights, optimiser state and statistics, on all devices that share this memory
     environments: int  # their states and observations
     rollout: int
+    each_of: int = 1  # number of devices with a memory of their own, each of which needs this
 
     @property
     def total(self) -> int:
@@ -40,7 +41,8 @@ class Footprint(NamedTuple):
 
     def __str__(self) -> str:
         parts = {"weights and optimiser": self.learner, "environments": self.environments, "a rollout": self.rollout}
-        return ", ".join(f"{name} {_short(size)}" for name, size in parts.items())
+        each = f" on each of {self.each_of} devices" if self.each_of > 1 else ""
+        return ", ".join(f"{name} {_short(size)}" for name, size in parts.items()) + each
 
 
 def peak_memory_mb() -> float:
@@ -56,15 +58,19 @@ def peak_memory_mb() -> float:
     return float(peak / (2**20 if sys.platform == "darwin" else 2**10))
 
 
-def footprint(state: TrainState, devices: int = 1) -> Footprint:
+def footprint(state: TrainState, devices: int = 1, own_memory: bool = False) -> Footprint:
     """Return a lower bound on the memory of training from `state`, whose arrays may be shapes.
 
-    The bound is the sum over all `devices` over which training is sharded, each with a copy of the learner.
+    Training is sharded over `devices`, each with a copy of the learner and a share of the environments. If each has a
+    memory of its own (`own_memory`), as accelerators have, the bound is that of one of them, otherwise of all together.
     """
     seen = _nbytes((state.actor.obs, state.actor.action_mask))
     streams = int(state.actor.first.shape[0])
     rollout = state.num_steps * (seen + STEP_BYTES * streams)
-    return Footprint(_nbytes(state.learner) * devices, _nbytes(state.actor), rollout)
+    learner, environments = _nbytes(state.learner), _nbytes(state.actor)
+    if own_memory:
+        return Footprint(learner, environments // devices, rollout // devices, devices)
+    return Footprint(learner * devices, environments, rollout)
 
 
 def require_room(needed: Footprint, num_envs: int, rows: int) -> None:

@@ -16,6 +16,7 @@ from jax import Array
 from ppax.core.types import ConfigError, ExtensionState, Key, PyTree, Rollout, Scalar, number, part
 from ppax.devices import sharding
 from ppax.extensions.kl_control import Stopped
+from ppax.extensions.ppg import PPG
 from ppax.ppo.extension import Before, Extension
 from ppax.ppo.optimizers import ActorCritic
 
@@ -40,8 +41,14 @@ class CriticWarmup(Extension):
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
         """Return the state before the first step, (number of steps so far, whether the actor is frozen): 0 and False.
 
-        Raises ConfigError where one optimiser takes the steps of actor and critic together.
+        Raises ConfigError where one optimiser takes the steps of actor and critic together, and for the extension PPG,
+        whose phases train the actor, too.
         """
+        if any(isinstance(one, PPG) for one in agent.extensions):
+            raise ConfigError(
+                "critic_warmup: a phase of the extension ppg would change the actor during the warm-up; leave one of "
+                "the two out"
+            )
         if not isinstance(agent.optimizer, ActorCritic):
             raise ConfigError(
                 f"critic_warmup: {type(agent.optimizer).__name__} takes the steps of actor and critic together; give "

@@ -7,6 +7,7 @@ distributions/normal.py. The density of an action does not depend on theta, so r
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ from jax import Array
 from ppax.arrays.sequences import where_rows
 from ppax.core.types import ConfigError, ExtensionState, Key, part, static
 from ppax.distributions.normal import standard_noise
-from ppax.ppo.extension import Acted, Choice, Extension
+from ppax.ppo.extension import Acted, Choice, Extension, name_of
 
 
 class Noise(NamedTuple):
@@ -49,8 +50,15 @@ class HeldNoise(Extension):
         """Return the noise that each stream begins with: zeros [B, ...], which the first step replaces by a draw.
 
         A stream is one agent in one environment. Raises ConfigError for a network without gSDE, whose noise does not
-        depend on features.
+        depend on features, and where an extension before this one acts, whose action would be lost.
         """
+        before = itertools.takewhile(lambda one: one is not self, agent.extensions)
+        acts = next((name_of(one) for one in before if jax.tree.leaves(one.init_acting(agent, num_streams))), None)
+        if acts is not None:
+            raise ConfigError(
+                f"extensions: held_noise would replace the action of {acts}; must be the first extension that acts: "
+                f"put it before {acts}"
+            )
         if not getattr(agent.network, "gsde", False):
             raise ConfigError(
                 "held_noise: needs a network whose noise depends on features: write network.gsde = true, in Python "

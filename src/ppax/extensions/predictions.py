@@ -11,13 +11,14 @@ import jax.numpy as jnp
 from gymnasium import spaces
 from jax import Array
 
+from ppax.arrays.entries import each_array
 from ppax.core.protocols import Network
 from ppax.core.types import ConfigError, ExtensionState, Key, Params, PyTree, Rollout, Scalar, number, part, static
 from ppax.distributions import Categorical, Factorised, Joint
 from ppax.extensions.auxiliary_networks import as_vector
 from ppax.networks.layers import dense, init_dense, init_layers, layers
 from ppax.ppo.batches import Following, following_in_episode
-from ppax.ppo.extension import Before, Extension, Rows, Terms
+from ppax.ppo.extension import Before, Extension, Rows, Terms, name_of
 from ppax.ppo.forward import example_of, step_shapes
 
 ACTIVATION = "relu"
@@ -37,14 +38,17 @@ class NextObservation(Extension):
     hidden: tuple[int, ...] = static("widths of the predictor's hidden layers", default=(64,), low=1)
 
     def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
-        """Return the next-observation predictor's random parameters; ConfigError if all observations are categories."""
-        example = example_of(observation_space)
-        outputs = sum(x.size for x in number_leaves(example, example))
+        """Return the next-observation predictor's random parameters, and which arrays of an observation it predicts.
+
+        Raises ConfigError if all observations are categories.
+        """
+        numbers = numbers_of(observation_space)
+        outputs = sum(x.size for x in number_leaves(numbers, example_of(observation_space)))
         if not outputs:
             raise ConfigError(
                 f"next_observation predicts numbers, and {observation_space} has categories only; use self_prediction"
             )
-        return ExtensionState(params=init_model(agent.network, observation_space, self.hidden, outputs, key))
+        return ExtensionState(numbers, init_model(agent.network, observation_space, self.hidden, outputs, key))
 
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
         """Return the observation after each step [T, B] of a rollout, as inputs of `terms`; rewards are unchanged."""
@@ -53,21 +57,33 @@ class NextObservation(Extension):
     def terms(self, rows: Rows) -> Terms:
         """Return coef * the error of the predicted next observation for each row, [N]; 0 where that is not known."""
         after: Following = rows.extras
-        leaves = number_leaves(after.obs, rows.inputs(after.obs))
+        leaves = number_leaves(rows.learner.extensions[name_of(self)].state, rows.inputs(after.obs))
         target = jnp.concatenate([x.reshape(x.shape[0], -1) for x in leaves], axis=1)
         error = jnp.square(predicted(self.hidden, rows) - target).mean(axis=1)
         return Terms({"next_observation_loss": self.coef * jnp.where(after.known, error, 0.0)})
 
 
-def number_leaves(obs: PyTree, inputs: PyTree) -> list[Array]:
-    """Return the entries of `inputs` that are numbers, not categories: those that are floats or bytes in `obs`.
+@part
+class Numbers:
+    """Arrays of an observation that are numbers, not categories, by their places among its leaves as a JAX tree."""
 
-    `inputs` is the observation `obs` as the network gets it, where normalisation may have turned categories into
-    floats. Bytes are divided by 255.
+    places: tuple[int, ...] = static(default=())
+
+
+def numbers_of(space: spaces.Space) -> Numbers:
+    """Return which arrays of an observation of `space` are numbers: those of a Box, whatever their dtype."""
+    are_numbers = jax.tree.leaves(each_array(space, lambda one: isinstance(one, spaces.Box)))
+    return Numbers(tuple(i for i, is_number in enumerate(are_numbers) if is_number))
+
+
+def number_leaves(numbers: Numbers, inputs: PyTree) -> list[Array]:
+    """Return those arrays of `inputs`, an observation as the network gets it, that are `numbers`, as float32.
+
+    Bytes are divided by 255.
     """
-    pairs = zip(jax.tree.leaves(obs), jax.tree.leaves(inputs), strict=True)
-    found = [y for x, y in pairs if x.dtype == jnp.uint8 or jnp.issubdtype(x.dtype, jnp.floating)]
-    return [y / 255 if y.dtype == jnp.uint8 else y for y in found]
+    leaves = jax.tree.leaves(inputs)
+    found = [leaves[place] for place in numbers.places]
+    return [y / 255 if y.dtype == jnp.uint8 else y.astype(jnp.float32) for y in found]
 
 
 @part

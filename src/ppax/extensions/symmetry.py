@@ -20,6 +20,7 @@ from ppax.core.types import Batch, ConfigError, Scalar, number, part, static
 from ppax.distributions import BallNormal, Beta, Categorical, Normal, SquashedNormal
 from ppax.distributions.boxes import along
 from ppax.ppo.extension import Extension, Rows, Terms
+from ppax.ppo.losses import acting_weight, weighted
 
 
 @part
@@ -49,13 +50,16 @@ class Symmetry(Extension):
     def terms(self, rows: Rows) -> Terms:
         """Return the augmentation loss and the mirror loss of each row, [N] each; one whose weight is none is left out.
 
+        The mirror loss, and the policy's share of the other, are 0 in rows whose action mask allows no action.
         Raises ConfigError where the mirror images do not fit observations or actions.
         """
         mirrored, losses = self._mirrored(rows), {}
         if self.augmentation_coef is not None:
             losses["augmentation_loss"] = self.augmentation_coef * rows.losses(mirrored)
         if self.mirror_coef is not None:
-            losses["mirror_loss"] = self.mirror_coef * self._distance(rows, mirrored)
+            # a mean over rows that allow an action: in the others the first action is certain, whose image is not
+            distance = weighted(self._distance(rows, mirrored), acting_weight(rows.batch))
+            losses["mirror_loss"] = self.mirror_coef * distance
         return Terms(losses)
 
     def _mirrored(self, rows: Rows) -> Batch:

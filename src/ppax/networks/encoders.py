@@ -189,13 +189,19 @@ def readers(
 
     `encoders` are pairs (name of an entry, encoder). `encoder` reads the entries that are not named there: a user's own
     encoder reads all of them together, an encoder of ppax each one alone. Raises ConfigError where an encoder does not
-    fit.
+    fit, and where its parameters would have the name of those of the encoder of several entries.
     """
     named = dict(encoders)
     others = tuple(entry for entry in available if entry.name not in named)
     found = list(_readers(encoder, others)) if others else []
     for entry in available:
         found += _readers(named[entry.name], (entry,)) if entry.name in named else ()
+    joint = next((reader for reader in found if len(reader.entries) > 1), None)
+    if joint is not None and any(reader.name == joint.name for reader in found if reader is not joint):
+        raise ConfigError(
+            "network.encoders.obs: parameters of the encoder that reads several entries have the name 'obs' already; "
+            "must be an entry of another name: rename it in the environment, or let that encoder read it, too"
+        )
     return tuple(sorted(found, key=lambda reader: available.index(reader.entries[0])))
 
 

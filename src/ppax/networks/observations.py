@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from ppax.arrays.entries import is_bytes
 from ppax.core.types import ConfigError, PyTree, part, static
 from ppax.envs.suites.registry import require_adapted
 
@@ -71,8 +72,7 @@ def entries(space: spaces.Space, path: tuple[str | int, ...] = ()) -> Iterator[E
     elif isinstance(space, spaces.MultiBinary):
         yield Entry(path, tuple(space.shape))
     elif isinstance(space, spaces.Box):
-        pixels = space.dtype == np.uint8 and bool((space.high == 255).all())
-        yield Entry(path, tuple(space.shape), pixels=pixels)
+        yield Entry(path, tuple(space.shape), pixels=is_bytes(space))
     else:
         raise ConfigError(
             f"observation space {space}: supported are Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple "

@@ -45,6 +45,7 @@ from ppax.ppo import normalization
 from ppax.ppo.critics import value_losses
 from ppax.ppo.diagnostics import History
 from ppax.ppo.forward import decision_of, forward_sequences, in_float32, precise
+from ppax.ppo.losses import acting_weight, weighted
 
 Agent = TypeVar("Agent")
 
@@ -183,15 +184,17 @@ class Rows(NamedTuple):
             return in_float32(jax.vmap(self.agent.network.encode, (None, 0))(params, self.inputs(obs)))
 
     def losses(self, batch: Batch) -> Array:
-        """Return PPO's loss of each row of `batch`, [N]: policy + vf_coef * value - ent_coef * entropy, unweighted.
+        """Return PPO's loss of each row of `batch`, [N]: policy + vf_coef * value - ent_coef * entropy.
 
         `batch` has the same N rows with other contents, such as mirrored observations and actions. A network with
-        memory starts from the recurrent states that were stored with the original rows.
+        memory starts from the recurrent states that were stored with the original rows. Importance weights are left
+        out, as the mean over rows has them. Where some rows allow no action, policy and entropy have the weights of
+        `RowWeights.acting`, as in PPO's own loss.
         """
         agent, policy = self.agent, self.forward(batch.steps.obs, batch.steps.action_mask)
         value = value_losses(agent.critic, self.learner.critic, policy.value_outputs, batch)
         policy_loss = agent.loss(policy.distribution, batch).loss - agent.ent_coef * policy.distribution.entropy()
-        total: Array = policy_loss + agent.vf_coef * value
+        total: Array = weighted(policy_loss, acting_weight(batch)) + agent.vf_coef * value
         return total
 
 

@@ -241,6 +241,11 @@ def weighted(x: Array, weight: Array | None) -> Array:
     return x if weight is None else jnp.where(weight == 0.0, 0.0, weight * x)
 
 
+def acting_weight(batch: Batch) -> Array | None:
+    """Return `RowWeights.acting` [N] of the rows of `batch`; None where each row has the weight 1."""
+    return None if batch.weights is None else batch.weights.acting
+
+
 def with_metrics(terms: PolicyTerms, distribution: Any) -> PolicyTerms:
     """Return `terms` with the distribution's diagnostics, such as `policy_std`, added to the metrics."""
     return terms._replace(metrics={**terms.metrics, **distribution.metrics()})

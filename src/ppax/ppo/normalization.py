@@ -6,6 +6,7 @@ merged by Chan et al. 1979 (parallel variance); moments are taken around the run
 
 from __future__ import annotations
 
+import zipfile
 from typing import Any, NamedTuple
 
 import jax
@@ -15,12 +16,13 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays import counter
-from ppax.arrays.entries import find_entries, names_of
+from ppax.arrays.entries import each_array, find_entries, is_bytes, names_of
 from ppax.core.types import ConfigError, LearnerState, PyTree, Rollout, Transition, part, static
 from ppax.devices import sharding
 
 CLIP = 10.0  # clip range of normalised observations and rewards, in standard deviations
-EPSILON = 1e-8
+EPSILON = 1e-8  # added to a running variance
+TINY = 1e-37  # added to a given variance, which it does not change: it may be too small for float32, and then is 0
 
 
 class FloatPair(NamedTuple):
@@ -70,8 +72,11 @@ def update_stats(stats: RunningStats, x: Array, valid: Array) -> RunningStats:
     count = counter.add(stats.count, seen)
     total = jnp.maximum(counter.to_float(count), 1.0)
     share, rest = seen.astype(jnp.float32) / total, counter.to_float(stats.count) / total
-    var_step = share * ((batch_var - stats.var.high) - stats.var.low + rest * shift**2)
-    return RunningStats(count, add_compensated(stats.mean, share * shift), add_compensated(stats.var, var_step))
+    # a step from 1, the variance of no samples, would lose the digits of a small variance
+    first = (stats.count.max() == 0) & (seen > 0)
+    var = FloatPair(*(jnp.where(first, 0.0, x) for x in stats.var))
+    var_step = share * ((batch_var - var.high) - var.low + rest * shift**2)
+    return RunningStats(count, add_compensated(stats.mean, share * shift), add_compensated(var, var_step))
 
 
 class NoStats(NamedTuple):
@@ -83,6 +88,10 @@ class PartStats(NamedTuple):
 
     stats: RunningStats
     kept: Array  # bool, of the shape of one sample; False: the entry stays as it is
+
+
+class PartStatsOfBytes(PartStats):
+    """The same of bytes, uint8 from 0 to 255: an entry that is not normalised is divided by 255, as an image is."""
 
 
 @part
@@ -143,9 +152,16 @@ class Normalization:
     def from_npz(cls, path: Any, **options: Any) -> Normalization:
         """Return Normalization with `mean` and `std` read from a NumPy file (.npz) that has arrays of these names.
 
-        `options` are the values of the other fields. Raises ConfigError if the file lacks one of the two arrays.
+        `options` are the values of the other fields. Raises ConfigError if there is no such file, or if it lacks one of
+        the two arrays.
         """
-        with np.load(path, allow_pickle=False) as file:
+        try:
+            loaded = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ConfigError(f"{path}: {error}; must be a NumPy file (.npz) with arrays mean and std") from error
+        if isinstance(loaded, np.ndarray):
+            raise ConfigError(f"{path}: is one array; must be a NumPy file (.npz) with arrays mean and std")
+        with loaded as file:
             if missing := [name for name in ("mean", "std") if name not in file]:
                 raise ConfigError(f"{path}: has no array {missing[0]!r}, but {', '.join(file) or 'none'}")
             mean, std = (tuple(np.asarray(file[name], float).ravel().tolist()) for name in ("mean", "std"))
@@ -183,38 +199,40 @@ def obs_stats_of(space: spaces.Space, chosen: Normalization) -> PyTree:
     """
     stats = init_obs_stats(space) if chosen.mean is None else _given_stats(chosen, space)
     leaves, structure = jax.tree.flatten(stats, is_leaf=is_stats)
-    names = names_of(stats, is_leaf=is_stats)
+    names, are_bytes = names_of(stats, is_leaf=is_stats), jax.tree.leaves(each_array(space, is_bytes))
     shapes = {name: () if isinstance(x, NoStats) else x.mean.high.shape for name, x in zip(names, leaves, strict=True)}
     left: dict[str, list[slice]] = {name: [] for name in names}
     for text in chosen.skip:
         for name, where in find_entries(text, shapes, "normalization.skip").items():
             left[name].append(where)
-    return jax.tree.unflatten(structure, [_without(x, left[name]) for name, x in zip(names, leaves, strict=True)])
+    each = zip(leaves, names, are_bytes, strict=True)
+    return jax.tree.unflatten(structure, [_without(x, left[name], of_bytes) for x, name, of_bytes in each])
 
 
-def _without(stats: Any, left: list[slice]) -> Any:
+def _without(stats: Any, left: list[slice], of_bytes: bool) -> Any:
     """Return `stats`, the statistics of one array, with the entries in the slices `left` excluded from normalisation.
 
     A slice selects entries of a vector, or all entries of an array of any shape. The result is a PartStats, which says
-    which entries are normalised; NoStats if none is; `stats` itself if `left` is empty.
+    which entries are normalised; NoStats if none is; `stats` itself if `left` is empty. `of_bytes` says whether the
+    array is of bytes.
     """
     if not left or isinstance(stats, NoStats):
         return stats
     kept = np.ones(stats.mean.high.shape, bool)
     for where in left:
         kept[... if where == slice(None) else where] = False
-    return PartStats(stats, jnp.asarray(kept)) if kept.any() else NoStats()
+    partly = PartStatsOfBytes if of_bytes else PartStats
+    return partly(stats, jnp.asarray(kept)) if kept.any() else NoStats()
 
 
 def init_obs_stats(space: spaces.Space) -> PyTree:
     """Return the initial statistics of observations of `space`, one for each array, in the space's structure."""
-    if isinstance(space, spaces.Dict):
-        return {key: init_obs_stats(inner) for key, inner in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(init_obs_stats(inner) for inner in space.spaces)
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        return NoStats()
-    return init_stats(space.shape or ())
+
+    def one(inner: spaces.Space) -> RunningStats | NoStats:
+        categorical = isinstance(inner, spaces.Discrete | spaces.MultiDiscrete)
+        return NoStats() if categorical else init_stats(inner.shape or ())
+
+    return each_array(space, one)
 
 
 def initial(space: spaces.Space, of_obs: bool, of_reward: bool, chosen: Normalization) -> tuple[PyTree, PyTree]:
@@ -276,7 +294,8 @@ def update_obs_stats(stats: PyTree, obs: PyTree, valid: Array, freeze: int | Non
 def normalize_obs(stats: PyTree, obs: PyTree, clip: float = CLIP) -> PyTree:
     """Return observations [..., *shape] standardised by `stats` and clipped to +-`clip` standard deviations.
 
-    Categorical observations, and entries that are excluded from normalisation, stay as they are.
+    Categorical observations, and entries that are excluded from normalisation, stay as they are; such entries of an
+    array of bytes of which others are normalised are divided by 255, as networks divide arrays of bytes.
     """
 
     def one(s: RunningStats | PartStats | NoStats, x: Array) -> Array:
@@ -284,10 +303,12 @@ def normalize_obs(stats: PyTree, obs: PyTree, clip: float = CLIP) -> PyTree:
             return x
         if isinstance(s, PartStats):
             kept = jnp.expand_dims(s.kept, tuple(range(x.ndim - s.kept.ndim)))
-            return jnp.where(kept, one(s.stats, x), x)
+            bytes_left = isinstance(s, PartStatsOfBytes) and x.dtype == jnp.uint8
+            return jnp.where(kept, one(s.stats, x), x / 255 if bytes_left else x)
         batch = tuple(range(x.ndim - s.mean.high.ndim))
         mean, low, var = (jnp.expand_dims(v, batch) for v in (s.mean.high, s.mean.low, s.var.high))
-        return jnp.clip(((x - mean) - low) * jax.lax.rsqrt(var + EPSILON), -clip, clip)
+        epsilon = jnp.where(s.count.max() > 0, EPSILON, TINY)  # given statistics, which have no samples, are exact
+        return jnp.clip(((x - mean) - low) * jax.lax.rsqrt(var + epsilon), -clip, clip)
 
     return jax.tree.map(one, stats, obs, is_leaf=is_stats)
 
@@ -311,8 +332,10 @@ def normalize_rewards(learner: LearnerState, rollout: Rollout, chosen: Normaliza
     if learner.reward_stats is None:
         return Rewarded(learner, steps.reward)
     stats = learner.reward_stats
+    epsilon = TINY
     if chosen.reward_std is None:
+        epsilon = EPSILON
         trace, valid = sharding.gather((rollout.reward_trace, steps.valid), axis=1)
         stats = update_stats(stats, trace, before_freeze(stats, valid, chosen.freeze_reward))
-    scaled = steps.reward * jax.lax.rsqrt(stats.var.high + EPSILON)
+    scaled = steps.reward * jax.lax.rsqrt(stats.var.high + epsilon)
     return Rewarded(learner._replace(reward_stats=stats), jnp.clip(scaled, -CLIP, CLIP))

@@ -53,7 +53,20 @@ def clipped(
     steps = optimizer(learning_rate)
     if max_grad_norm is not None:
         steps = optax.chain(optax.clip_by_global_norm(max_grad_norm), steps)
-    return optax.with_extra_args_support(steps)
+    return _keeping_dtypes(optax.with_extra_args_support(steps))
+
+
+def _keeping_dtypes(steps: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
+    """Return `steps`, whose new state has the dtypes of the state before, float32 in an agent.
+
+    An option such as optax's `mu_dtype` rounds a moment to its dtype; the rounded numbers are stored in float32.
+    """
+
+    def update(gradient: Params, state: PyTree, params: Params | None = None, **extra: Any) -> Any:
+        updates, after = steps.update(gradient, state, params, **extra)
+        return updates, jax.tree.map(lambda x, old: x if x.dtype == old.dtype else x.astype(old.dtype), after, state)
+
+    return optax.GradientTransformationExtraArgs(steps.init, update)
 
 
 @part

@@ -68,7 +68,7 @@ from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.normalization import Normalization
 from ppax.ppo.optimizers import Adam, clipped
 from ppax.ppo.recompute import Never, Recomputation, Recompute
-from ppax.ppo.schedules import Constant, anneal_parts
+from ppax.ppo.schedules import Constant, anneal_parts, check_values
 
 
 class Chunk(NamedTuple):
@@ -434,7 +434,9 @@ class PPO:
     def check(self) -> None:
         """Raise ConfigError where options of the agent's critic, schedule or extensions contradict each other.
 
-        All numbers must be concrete: none may be a tracer.
+        It is also raised where the schedule takes a number out of its limits. All numbers must be concrete: none may be
+        a tracer.
         """
         Chain(self.extensions).check(self)
         jax.eval_shape(lambda: (self.critic.init(), self.annealed(*jnp.zeros(2))))
+        check_values(self)

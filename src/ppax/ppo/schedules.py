@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.core.options import flatten
+from ppax.core.options import check_numbers, flatten
 from ppax.core.parts import name_of, slot, slot_chains, slots
 from ppax.core.protocols import Schedule
 from ppax.core.types import ConfigError, Scalar, number, part, static
@@ -33,6 +33,7 @@ __all__ = [
     "anneal_parts",
     "annealed",
     "changed_numbers",
+    "check_values",
     "knots",
     "piecewise",
     "replace_at",
@@ -182,6 +183,42 @@ def knots(schedule: Any) -> tuple[Array, Array]:
         if schedule.by == "progress" and known[-1] > 1:
             raise ConfigError(f'schedule: at = {known}: progress ends at 1; for steps write by = "env_steps"')
     return jnp.stack([jnp.float32(x) for x in at]), jnp.stack([jnp.float32(x) for x in values])
+
+
+NEARLY = 1e-6  # distance from the end of training: an end value, such as 0, is approached and not reached
+
+
+def check_values(agent: Any) -> None:
+    """Raise ConfigError where the agent's schedule sets one of its numbers to a value out of the number's limits.
+
+    The numbers of agent and schedule must be concrete: none may be a tracer. Schedules of a user's own are not checked.
+    """
+    members = _members(agent.schedule)
+    if not all(isinstance(one, Constant | Linear | Cosine | Steps | Interpolated) for one in members):
+        return
+    for one in members:
+        start = agent
+        for change in _changes(one):
+            agent = change_each(start, one.leaves, change)
+            check_numbers(agent, "schedule: agent")
+
+
+def _members(schedule: Any) -> list[Any]:
+    """Return the schedules that `schedule` applies, in their order: those of a `Both`, or else itself."""
+    return _members(schedule.first) + _members(schedule.second) if isinstance(schedule, Both) else [schedule]
+
+
+def _changes(schedule: Any) -> list[Callable[[Any], Any]]:
+    """Return functions from a number to the extreme values that a schedule of ppax takes it to, the last one last."""
+    if isinstance(schedule, Constant):
+        return []
+    if isinstance(schedule, Linear | Cosine):
+        share = schedule.end + NEARLY * (1.0 - schedule.end)
+        return [lambda value: value * share]
+    values = list(schedule.values)
+    if isinstance(schedule, Interpolated) and schedule.by == "progress" and schedule.at[-1] == 1 and len(values) > 1:
+        values[-1] = values[-1] + NEARLY * (values[-2] - values[-1])
+    return [lambda _, value=value: value for value in values]
 
 
 def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = "") -> Any:

@@ -59,8 +59,8 @@ def require_memory(agent: Agent, env: Env, shapes: TrainState) -> Footprint:
     Raises NotEnoughMemory if the machine or device has less, ConfigError for too many rows in a rollout: `num_steps`
     times streams, where a stream is one agent in one environment.
     """
-    devices = num_devices(agent, env, shapes.num_steps) if jax.default_backend() == "cpu" else 1
-    needed = footprint(shapes, devices)
+    devices = num_devices(agent, env, shapes.num_steps)
+    needed = footprint(shapes, devices, own_memory=jax.default_backend() != "cpu")
     require_room(needed, env.num_envs, shapes.num_steps * env.num_streams)
     return needed
 

@@ -28,6 +28,7 @@ from support.host_worlds import Maze as HostMaze
 from support.host_worlds import NativeMaze
 from support.teachers import Recall, latch_of
 from support.trained import policy_of
+from support.turn_games import Scripted, Turn
 from support.worlds import QUICK, SGD, Counter
 
 QUIET = ppax.Log(console=False)
@@ -212,6 +213,22 @@ def test_on_the_host_the_memory_goes_on_from_rollout_to_rollout(monkeypatch):
     assert first[1:].any()
     wanted, _ = stepped(teacher, teacher.agent.initial_carry(2), obs, first)
     np.testing.assert_allclose(found, wanted.log_probs, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["shared", "independent", "groups"])
+def test_a_teacher_with_memory_is_refused_where_agents_act_in_turns(kind):
+    """Rows of a stream that waits would advance its memory."""
+    script = [Turn("ab"[i % 2], {"a": 1.0}) for i in range(40)]
+    env = host(lambda: Scripted([script], agents=("a", "b"), masks=False), 1)
+    teacher = teacher_with(GRU(3), env)
+    if kind == "groups":
+        env = grouped(env, {"one": ("a",), "other": ("b",)})
+        agent = ppax.Groups({name: pupil(group, teacher) for name, group in env.groups.items()}, env.sizes)
+    else:
+        agent = pupil(env, teacher)
+        agent = agent if kind == "shared" else ppax.Independent(agent, 2)
+    with pytest.raises(ConfigError, match="distillation.teacher: has a memory, .* turns, .* teacher without memory"):
+        ppax.fit(agent, env, 16, num_steps=8, log=QUIET)
 
 
 @pytest.mark.parametrize("beta", ["none", 0.5])

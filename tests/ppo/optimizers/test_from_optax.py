@@ -184,3 +184,23 @@ def test_a_part_of_optax_resumes_bit_for_bit(tmp_path):
     jax.tree.map(
         np.testing.assert_array_equal, jax.tree.leaves(resumed.state.learner), jax.tree.leaves(whole.state.learner)
     )
+
+
+@pytest.mark.parametrize("factory", [optax.adam, optax.lion])
+def test_a_moment_may_have_fewer_bits(factory):
+    """It is rounded to the dtype asked for in each step, and stored in float32."""
+    steps = optimizers.clipped(Optax(factory, mu_dtype="bfloat16"), 0.1, None, 1)
+    params, gradient = jnp.array([1.0, 2.0]), jnp.array([0.1234, -0.4321])
+    state = jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x, steps.init(params))
+    _, after = steps.update(gradient, state, params)
+    assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, state)
+    moment = optax.tree.get(after, "mu")
+    np.testing.assert_array_equal(moment, moment.astype(jnp.bfloat16).astype(jnp.float32))
+    assert np.all(moment != 0.0)
+
+
+def test_a_run_with_a_moment_of_fewer_bits():
+    env = ppax.make("CartPole-v1", 2)
+    for optimizer in (Optax(optax.adam, mu_dtype=jnp.bfloat16), optimizers.ActorCritic(Optax(optax.lion, mu_dtype="bfloat16"))):
+        agent = ppax.PPO(mlp(env, hidden=(4,)), optimizer=optimizer)
+        assert ppax.fit(agent, env, 16, num_steps=8, log=Log(console=False)).steps_done

@@ -171,6 +171,37 @@ def test_invalid_knots_are_refused(schedule, options, words):
         jax.eval_shape(part, AGENT, jnp.float32(0.0), jnp.float32(0.0))
 
 
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        (Steps(("gamma",), (0.0, 0.5), (0.9, 1.5)), r"schedule: agent\.gamma = 1\.5: must be at most 1; nearest"),
+        (Interpolated(("loss.clip_eps",), (0.0, 0.5), (0.2, 0.0)), r"agent\.loss\.clip_eps = 0\.0: must be above 0"),
+        (Interpolated(("vf_coef",), (0.0, 1.0), (0.5, -1.0)), r"agent\.vf_coef = -.*: must be at least 0; nearest"),
+        (Linear(("gamma",), end=1.1), r"agent\.gamma = 1\.0.*: must be at most 1"),
+        (Cosine(("extensions.rnd.gamma",), end=1.1), r"agent\.extensions\.rnd\.gamma = 1\.0.*: must be at most 1"),
+        (Both(Constant(), Both(Steps(("gamma",), values=(0.6,)), Linear(("gamma",), end=2.0))), r"gamma = 1\.1999"),
+    ],
+)
+def test_a_value_out_of_a_numbers_limits_is_refused(schedule, said):
+    agent = dataclasses.replace(AGENT, schedule=schedule, extensions=(RND(),))
+    with pytest.raises(ConfigError, match=said):
+        agent.check()
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Linear(("learning_rate", "loss.clip_eps")),  # 0, which is not allowed, would be reached after the last update
+        Cosine(("loss.clip_eps",)),
+        Interpolated(("loss.clip_eps",), (0.0, 1.0), (0.2, 0.0)),
+        Steps(("gamma",), (0.0, 1e5), (0.0, 1.0), by="env_steps"),
+        Both(Steps(("gamma",), values=(0.4,)), Linear(("gamma",), end=2.0)),
+    ],
+)
+def test_values_within_the_limits_are_taken(schedule):
+    dataclasses.replace(AGENT, schedule=schedule).check()
+
+
 def test_combined_schedules_apply_in_order():
     parts = Linear(("gamma",)), Steps(("ent_coef",), values=(0.5,))
     agent = Both(*parts)(AGENT, jnp.float32(0.5), jnp.float32(0.0))

@@ -127,8 +127,15 @@ class Distillation(Extension):
     def before(self, agent: Any, state: PyTree, streams: PyTree, rollout: Rollout, reward: Array) -> Before:
         """Return the distributions of the teacher's actions in a rollout's steps [T, B], and its memory after them.
 
-        Rewards are returned as they are; the distributions are inputs of `terms`.
+        Rewards are returned as they are; the distributions are inputs of `terms`. Raises ConfigError for a teacher with
+        memory where agents act in turns.
         """
+        if self.memory and rollout.played is not None:
+            # a rollout of turns has rows in which the stream waits, which would advance the teacher's memory, too
+            raise ConfigError(
+                "distillation.teacher: has a memory, and the agents of this environment act in turns, where it would "
+                "also remember steps of waiting; must be a teacher without memory"
+            )
         steps = rollout.steps
         obs, action_mask = zero_rows(steps.valid, (steps.obs, steps.action_mask))
         taught = self._teacher().follow(streams, obs, steps.first, action_mask, self.select)

@@ -652,7 +652,8 @@ class StopCondition(Protocol):
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
         """Return the condition's state after the log row `row`; `before` is its state after the previous row.
 
-        At the first row, `before` is `ConditionState()`. `state` is the training state at this row.
+        At the first row, `before` is `ConditionState()`, and at the first row of a resumed run again. `state` is the
+        training state at this row.
         """
 
 

@@ -67,10 +67,10 @@ class RunLoggers:
         return self._seconds
 
     def log(self, row: Row) -> None:
-        """Pass one row to all loggers; one that fails is removed with a warning, and training goes on."""
+        """Pass a copy of one row to each logger; one that fails is removed with a warning, and training goes on."""
         for name, logger in list(self._loggers.items()):
             try:
-                logger.log(row)
+                logger.log(dict(row))
             except Exception as error:
                 self._remove(name, error)
 
@@ -105,7 +105,7 @@ class RunLoggers:
         try:
             logger = part.open(run)
         except Exception as error:
-            self._remove(name, error)
+            _warn_of_failure(name, error)
         else:
             self._files[self._add(name, logger)] = logger, part
 
@@ -120,15 +120,20 @@ class RunLoggers:
     def _remove(self, name: str, error: Exception) -> None:
         self._loggers.pop(name, None)
         self._files.pop(name, None)
-        trace = "".join(traceback.format_exception(error)).rstrip()
-        kind = type(error).__name__
-        warnings.warn(f"{name} failed ({kind}: {error}) and is removed; training goes on\n{trace}", stacklevel=3)
+        _warn_of_failure(name, error)
 
     def __enter__(self) -> RunLoggers:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+
+def _warn_of_failure(name: str, error: Exception) -> None:
+    """Warn, with the traceback, that the logger `name` failed and is not used any more."""
+    trace = "".join(traceback.format_exception(error)).rstrip()
+    kind = type(error).__name__
+    warnings.warn(f"{name} failed ({kind}: {error}) and is removed; training goes on\n{trace}", stacklevel=3)
 
 
 def _close(name: str, logger: Logger) -> None:

@@ -212,7 +212,9 @@ def test_the_best_policy_of_an_extension_with_random_keys(tmp_path, part):
     """Keys have no NumPy form: the copy has keys again, in memory and after it was read from its file."""
     path = tmp_path / "run"
     plan = {"preset": "none", "num_envs": 2, "num_steps": 4, "total_steps": 16, "log": LOG}
-    built = ppax.build("CartPole-v1", agent={"extensions": {part: {"part": part}}}, best=BestSettings("iteration"), **plan)
+    built = ppax.build(
+        "CartPole-v1", agent={"extensions": {part: {"part": part}}}, best=BestSettings("iteration"), **plan
+    )
     first = built.fit(path)
     saved = load_best(path, state_shapes(*built)).policy
     for got in (first.best.policy, saved):

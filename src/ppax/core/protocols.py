@@ -615,7 +615,7 @@ class LoggedRun(NamedTuple):
     id: str  # of the run, in its directory; "" without one
     options: Mapping[str, Any]  # values by dotted path
     run_file: str  # text of the run file
-    iteration: int  # iterations done; above 0: the run is resumed
+    iteration: int  # iterations done; above 0: the run is resumed; 0 also after a kill before the first checkpoint
     env_steps: int  # steps done
     group: str = ""  # sweep of which the run is a member: its name with a part that no other sweep has; "": none
 

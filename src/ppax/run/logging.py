@@ -18,11 +18,10 @@ from ppax.core.types import TrainState
 from ppax.devices.footprint import peak_memory_mb
 from ppax.envs import Env
 from ppax.loggers import Csv, JsonLines, last_row
-from ppax.run.directory import MEMBERS, ROWS, RUN_FILE, SweepName, name_of_sweep, read_about
+from ppax.run.directory import BEST_BUNDLE, LAST_BUNDLE, MEMBERS, ROWS, RUN_FILE, SweepName, name_of_sweep, read_about
 from ppax.run.result import TrainedRun
 from ppax.training.loop import MEASURED
 
-LAST_BUNDLE, BEST_BUNDLE = "policy.zip", "best.zip"  # bundles in the run directory
 FORMATS = ("numpy", "stablehlo")  # of these bundles: ONNX takes long to write; `ppax export` writes it
 SCORES = ("episode_return", "eval_return")  # columns of the policy's row that its bundle holds
 
@@ -114,7 +113,7 @@ class RunLoggers:
         while name in self._loggers:
             name += "'"
         self._loggers[name] = logger
-        self._stack.callback(_close, name, logger)
+        self._stack.callback(close_logger, name, logger)
         return name
 
     def _remove(self, name: str, error: Exception) -> None:
@@ -136,7 +135,7 @@ def _warn_of_failure(name: str, error: Exception) -> None:
     warnings.warn(f"{name} failed ({kind}: {error}) and is removed; training goes on\n{trace}", stacklevel=3)
 
 
-def _close(name: str, logger: Logger) -> None:
+def close_logger(name: str, logger: Logger) -> None:
     """Close a logger; warn if that fails, as when the terminal of a console logger is closed."""
     try:
         logger.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import shutil
 import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -147,7 +146,7 @@ class RunMonitor:
         path = checkpoint.save(run_dir / BEST, best.policy, keep=2**31, notes=notes, origin=origin)
         for other in checkpoint.list_checkpoints(run_dir / BEST):
             if other != path:
-                shutil.rmtree(other, ignore_errors=True)
+                checkpoint.remove(other)
         self._saved = best.row
 
     def record(self, run_dir: Path | None, state: TrainState, kind: str, why: str = "", error: str = "") -> None:

@@ -340,6 +340,14 @@ def refused(**changes):
     config.build(plan)
 
 
+def dotted_groups():
+    """A run of an environment that names its groups."""
+    inner = grouped(ppax.make("Pursuit-2", 4), {"red": [0], "blue": [1]})
+    renamed = (("red=1", (0,)), ("blue", (1,)))
+    env = dataclasses.replace(inner, env=dataclasses.replace(inner.env, players=renamed))
+    ppax.fit(ppax.Groups({name: ppo(env.groups[name]) for name, _ in env.sizes}, env.sizes), env, 64, num_steps=8)
+
+
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
@@ -347,6 +355,11 @@ def refused(**changes):
         (lambda: refused(groups__prey__players=[]), "no group may be empty"),
         (lambda: refused(groups={"prey": {}}), "Pursuit-3 defines no groups, its agents are alike; .*players = "),
         (lambda: refused(groups={"a.b": {}}), r"groups.'a.b': a group's name has no dot and no equals sign"),
+        (
+            lambda: grouped(ppax.make("Pursuit-2", 4), {"a.b": [0], "c": [1]}),
+            r"groups.'a.b': a group's name has no dot .*; nearest valid value: 'a_b'",
+        ),
+        (dotted_groups, r"groups.'red=1': a group's name has no dot and no equals sign"),
         (lambda: refused(groups={"prey": 3}), r"groups.prey = 3: must be a table, \[groups.prey\]"),
         (lambda: refused(groups__prey__agent__gama=0.5), "unknown option 'groups.prey.agent.gama'; did you mean"),
         (

@@ -107,6 +107,19 @@ def test_a_resumed_run_goes_on_in_its_run_and_logs_no_row_twice(part, client, tm
     assert client.get_run(run_id).info.status == "FINISHED"
 
 
+def test_a_run_that_was_killed_before_its_first_checkpoint_goes_on_in_its_run(part, client, tmp_path):
+    logger = part.open(run_in(tmp_path / "mine"))
+    logger.log(row(1))
+    logger.close()
+    run_id = recorded_id(tmp_path / "mine")
+    logger = part.open(run_in(tmp_path / "mine"))
+    for iteration in (1, 2):
+        logger.log(row(iteration))
+    logger.close()
+    assert recorded_id(tmp_path / "mine") == run_id
+    assert [step for step, _ in history(client, run_id, "loss")] == [64, 128]
+
+
 def test_a_run_that_is_not_on_the_server_any_more_begins_anew(part, client, tmp_path):
     part.open(run_in(tmp_path / "mine")).close()
     before = recorded_id(tmp_path / "mine")

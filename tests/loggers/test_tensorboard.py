@@ -56,6 +56,19 @@ def test_log_tensorboard_writes_every_row(tmp_path):
     assert tomllib.loads(shown) == config.read(tmp_path / "run" / "run.toml")
 
 
+@pytest.mark.parametrize(("iteration", "kept"), [(2, [1, 2]), (0, [])], ids=["checkpoint", "no checkpoint"])
+def test_a_killed_and_resumed_run_hides_the_rows_after_its_checkpoint(tmp_path, iteration, kept):
+    """TensorBoard drops events from the step on at which a later file says that it starts."""
+    first = TensorBoard().open(LoggedRun("mine", tmp_path, "", {}, "", 0, 0))
+    for one in (1, 2, 3):
+        first.log({"iteration": one, "env_steps": 100 * one})
+    first.close()
+    logged = [(e.step, v.simple_value) for e in events(tmp_path / "tensorboard") for v in e.summary.value]
+    TensorBoard().open(LoggedRun("mine", tmp_path, "", {}, "", iteration, 100 * iteration)).close()
+    starts = [e.step for e in events(tmp_path / "tensorboard") if e.HasField("session_log")]
+    assert [value for step, value in logged if value and step < max(starts)] == kept
+
+
 def hyperparameters(folder):
     """Values of the hyperparameters by name, as TensorBoard's plugin reads them."""
     from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData

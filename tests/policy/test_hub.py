@@ -87,6 +87,8 @@ def test_commands_of_policies_take_addresses(hub, run_dir, monkeypatch, tmp_path
     assert main(["export", "hf://me/pole-v1.0", "--out", "again.zip", "--formats", "numpy", "--no-cache"]) == 0
     obs = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
     np.testing.assert_array_equal(ppax.load("again.zip").act(obs), ppax.load(run_dir).act(obs))
+    film = ppax.film("hf://me/pole-v1.0", tmp_path / "python.gif", max_steps=8)  # in the environment of the bundle
+    assert film.path.read_bytes() == (tmp_path / "pole-v1.0.gif").read_bytes()
     capsys.readouterr()
     assert main(["export", "hf://me/pole-v1.0", "--no-cache"]) == 2
     assert "hf://me/pole-v1.0 is a bundle already" in capsys.readouterr().err

@@ -425,6 +425,35 @@ def test_a_checkpoint_removed_before_it_is_read_makes_the_search_begin_again(fol
     assert_same(second, found)
 
 
+def test_a_checkpoint_is_removed_at_once(folder, like, monkeypatch):
+    """A process that reads meanwhile finds the next one, and none without its files."""
+    checkpoint.save(folder, scrambled(like, 1), keep=1)
+    seen, original = [], shutil.rmtree
+
+    def halfway(path, **options):
+        for file in path.iterdir():
+            file.unlink()
+        seen.append(checkpoint.newest(folder, lambda one: checkpoint.load(one, like) and one.name))
+        original(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", halfway)
+    checkpoint.save(folder, scrambled(like, 2), keep=1)
+    assert seen == [("0000000002", [])]
+    assert [one.name for one in folder.iterdir()] == ["0000000002"]
+
+
+def test_a_checkpoint_that_cannot_be_renamed_is_removed_all_the_same(folder, like, monkeypatch):
+    """As on Windows, while another process reads it."""
+    path = checkpoint.save(folder, scrambled(like, 1))
+
+    def refuse(*_):
+        raise PermissionError("in use")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    checkpoint.remove(path)
+    assert not path.exists()
+
+
 # ---------------------------------------------------------------- hostile files
 
 

@@ -29,6 +29,15 @@ def counters():
     return ppax.envs.VectorEnv(Counter(length=5), 2)
 
 
+def test_the_implementation_of_random_keys_may_be_a_context():
+    """The run's first state is made in another thread, which does not have the context."""
+    env = counters()
+    with jax.default_prng_impl("rbg"):
+        run = ppax.fit(agent_for(env), env, total_steps=16, num_steps=4, log=QUIET)
+    assert str(jax.random.key_impl(run.state.key)) == "rbg"
+    assert int(run.state.iteration) == 2
+
+
 @pytest.mark.parametrize("switch", [jax.debug_nans, jax.debug_infs])
 @pytest.mark.parametrize("make", [counters, pendulums])
 def test_iterations_without_a_finished_episode_are_no_fault(switch, make):

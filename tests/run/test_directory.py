@@ -215,6 +215,41 @@ def test_a_directory_with_checkpoints_but_no_run_file_is_refused(run, kept, caps
     assert int(fit(run).state.iteration) == 4
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    ["metrics.csv", "metrics.jsonl", "policy.json", "about.json", "stopped.json", "evaluation.json", "policy.zip"],
+)
+def test_files_of_the_user_in_a_directory_without_a_run_are_never_replaced(tmp_path, name, overwrite):
+    path = tmp_path / "project"
+    path.mkdir()
+    (path / name).write_text('{"id": 1}')
+    (path / "notes.txt").write_text("")  # of a name that no run has
+    with pytest.raises(ppax.ConfigError, match=rf"no run file, but it holds {name}, which would be replaced.*/run$"):
+        fit(path, overwrite=overwrite)
+    assert {one.name for one in path.iterdir()} <= {name, "notes.txt", ".lock"}
+    assert (path / name).read_text() == '{"id": 1}'
+
+
+def test_a_start_that_was_killed_before_its_run_file_was_written_begins_again(run):
+    for name in ("run.toml", "stopped.json"):
+        (run / name).unlink()
+    for name in ("checkpoints", "best"):
+        shutil.rmtree(run / name, ignore_errors=True)
+    assert int(fit(run).state.iteration) == 4
+
+
+def test_an_empty_name_is_not_the_current_directory(tmp_path, monkeypatch, capsys):
+    """As of a shell's variable that is not set."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ppax.ConfigError, match="run_dir = '': must be a path"):
+        fit("")
+    with pytest.raises(SystemExit):
+        main(["train", "CartPole-v1", "--run-dir", ""])
+    assert "--run-dir: '' is no path" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("how", ["removed", "replaced", "without its file"])
 def test_a_run_ends_if_its_directory_is_removed_or_replaced(tmp_path, how):
     path = tmp_path / "run"

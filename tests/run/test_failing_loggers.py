@@ -109,3 +109,32 @@ def test_two_loggers_of_one_class_are_kept_apart():
             loggers.log({})
         loggers.log({})
     assert (fails.calls, keeps.calls) == (1, 1)
+
+
+def test_a_logger_that_cannot_be_opened_leaves_another_of_its_class():
+    class Other(Service):
+        def open(self, run):
+            raise PermissionError("no API key")
+
+    own = type("Other", (Keeps,), {})()
+    with pytest.warns(UserWarning, match="Other failed"):
+        loggers = RunLoggers(None, [own], 0, [Other()], RUN)
+    with loggers:
+        loggers.log({})
+    assert own.calls == 1
+
+
+def test_a_logger_that_changes_its_row_changes_no_other_rows():
+    class Pops(Keeps):
+        def log(self, row):
+            row.pop("env_steps")
+
+    class Sees(Keeps):
+        def log(self, row):
+            assert row == {"env_steps": 8}
+            self.calls += 1
+
+    row, sees = {"env_steps": 8}, Sees()
+    with RunLoggers(None, [Pops(), sees], 0) as loggers:
+        loggers.log(row)
+    assert (sees.calls, row) == (1, {"env_steps": 8})

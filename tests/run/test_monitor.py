@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import warnings
 
 import jax
 import numpy as np
@@ -14,11 +15,13 @@ import ppax
 from ppax import ConfigError
 from ppax.cli import main
 from ppax.config import BestSettings, Log
+from ppax.core import imports
 from ppax.networks import mlp
 from ppax.run import checkpoint
-from ppax.run.conditions import And, HitsUpperBound, KeepBest
+from ppax.run.conditions import And, HitsUpperBound, KeepBest, Or, policy_of
 from ppax.run.monitor import load_best
 from ppax.run.restore import load_run, load_state, state_shapes
+from ppax.storage import state_arrays
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "quick_programs")
 
@@ -90,6 +93,50 @@ def test_stop_conditions_continue_after_a_resume(tmp_path, asked):
     assert len(ppax.resume(path, console=False).history) == 1
 
 
+class LargeWeights:
+    """Stop condition that reads the weights: met if they are large, at a row after that many rows."""
+
+    metrics = ()
+
+    def update(self, before, state, row):
+        size = float(sum(np.abs(np.asarray(x)).sum() for x in jax.tree.leaves(state.learner.params)))
+        return ppax.protocols.ConditionState(size > 0 and before.rows == 3, rows=before.rows + 1)
+
+
+@pytest.mark.parametrize(
+    ("stop", "last"),
+    [
+        (f"{__name__}:LargeWeights", 6),  # four rows of the second process
+        (f"iteration stops falling for 4 or {__name__}:LargeWeights", 5),  # the other one goes on
+        (f"iteration stops falling for 4 and {__name__}:LargeWeights", 6),
+    ],
+)
+def test_conditions_of_the_users_own_start_anew_after_a_resume(tmp_path, stop, last):
+    path = tmp_path / "run"
+    with imports.trusting([__name__.partition(".")[0]]):
+        fit(path, stop=stop, callbacks=[stop_at(2)])
+        assert int(ppax.resume(path, console=False).state.iteration) == last
+
+
+def pops(row):
+    return row.pop("iteration")
+
+
+class Pops(LargeWeights):
+    def update(self, before, state, row):
+        row.clear()
+        return before
+
+
+def test_callbacks_that_change_their_row_change_no_other_rows(tmp_path):
+    callbacks = [lambda state, row: row.clear(), Pops(), Or(Pops(), HitsUpperBound("iteration", 2))]
+    with imports.trusting([__name__.partition(".")[0]]):
+        run = fit(tmp_path / "run", 3, callbacks=callbacks, best=BestSettings(f"{__name__}:pops"))
+    assert [row["iteration"] for row in run.history] == [1, 2]
+    assert run.best.row["iteration"] == 2
+    assert (tmp_path / "run" / "metrics.csv").read_text().startswith("iteration,")
+
+
 def test_a_numerical_fault_is_recorded(tmp_path):
     wild = dataclasses.replace(AGENT, learning_rate=1e30)
     with pytest.raises(ppax.NumericalError):
@@ -158,6 +205,35 @@ def test_the_best_policy_is_saved_and_kept_over_a_resume(tmp_path, mode, kept):
     file.write_text(file.read_text().replace('metric = "iteration"', 'metric = "env_steps"').replace('"max"', '"min"'))
     assert ppax.resume(tmp_path / "early", console=False).best.row["iteration"] == 4
     assert on_disk(tmp_path / "early") == [4]
+
+
+@pytest.mark.parametrize("part", ["rnd", "ppg"])
+def test_the_best_policy_of_an_extension_with_random_keys(tmp_path, part):
+    """Keys have no NumPy form: the copy has keys again, in memory and after it was read from its file."""
+    path = tmp_path / "run"
+    plan = {"preset": "none", "num_envs": 2, "num_steps": 4, "total_steps": 16, "log": LOG}
+    built = ppax.build(
+        "CartPole-v1", agent={"extensions": {part: {"part": part}}}, best=BestSettings("iteration"), **plan
+    )
+    first = built.fit(path)
+    saved = load_best(path, state_shapes(*built)).policy
+    for got in (first.best.policy, saved):
+        assert jax.tree.structure(got) == jax.tree.structure(policy_of(first.state))
+        one, other = map(named_keys, (got, first.state))
+        assert one
+        np.testing.assert_equal(one, other)
+    obs = np.zeros(4, np.float32)
+    assert first.policy(best=True).act(obs) == ppax.load(path, best=True).act(obs) == ppax.load(path).act(obs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the learning rate follows the new length
+        assert ppax.resume(path, total_steps=24, console=False).best.row["iteration"] == 3
+
+
+def named_keys(state):
+    """Data of the random keys in the learner of a state, by name."""
+    learner = dataclasses.replace(state, actor=(), key=())
+    arrays, keys = state_arrays.to_arrays(learner)
+    return {name: arrays[name] for name in keys}
 
 
 def test_of_two_saved_policies_the_better_one_is_loaded(tmp_path):

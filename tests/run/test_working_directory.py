@@ -1,8 +1,10 @@
 """Runs in a process that changes its directory, and in directories with unusual names."""
 
 import errno
+import os
 import shlex
 import tempfile
+import warnings
 
 import pytest
 
@@ -29,6 +31,20 @@ def test_a_run_with_a_relative_directory_survives_a_change_of_directory(tmp_path
     assert not (tmp_path / "elsewhere/mine").exists()
     again = ppax.resume(tmp_path / "mine", agent=agent, env=env, console=False)
     assert int(again.state.iteration) == 4
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows removes no current directory")
+def test_a_run_with_an_absolute_directory_needs_no_current_directory(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    env = ppax.make("CartPole-v1", 4)
+    agent, log = ppax.PPO(mlp(env, hidden=(4,))), ppax.Log(console=False)
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for overwrite in (False, True):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the first run is moved aside
+            run = ppax.fit(agent, env, 64, num_steps=8, run_dir=tmp_path / "mine", log=log, overwrite=overwrite)
+        assert int(run.state.iteration) == 2
 
 
 def test_commands_quote_the_names_of_directories(tmp_path, monkeypatch, capsys):

@@ -1,5 +1,7 @@
 """Paths that a caller names: what is no path, and where nothing can be written."""
 
+from pathlib import Path
+
 import pytest
 
 from ppax.core.types import ConfigError
@@ -10,6 +12,13 @@ def test_paths(tmp_path):
     assert to_path(str(tmp_path), "run") == to_path(tmp_path, "run") == tmp_path
     with pytest.raises(ConfigError, match=r"^run = b'x': must be a path"):
         to_path(b"x", "run")
+    with pytest.raises(ConfigError, match=r"^run = '': must be a path.*the current directory is '\.'$"):
+        to_path("", "run")
+
+
+def test_a_tilde_is_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert to_path("~/runs/mine", "run") == to_path(Path("~/runs/mine"), "run") == tmp_path / "runs/mine"
 
 
 def test_directories(tmp_path, monkeypatch):

@@ -47,10 +47,21 @@ def test_a_new_sweep_refuses_what_another_has_left(name, tmp_path):
     assert not (tmp_path / "sweep.toml").exists()
 
 
+@pytest.mark.parametrize("name", ["sweep.json", "about.json"])
+def test_a_new_sweep_replaces_no_files_of_the_user(name, tmp_path):
+    (tmp_path / name).write_text('{"name": "mine"}')
+    with pytest.raises(ConfigError, match=rf"it holds {name}, which would be replaced"):
+        RunDirectory.vacant(tmp_path, False, OF_SWEEP)
+    assert (tmp_path / name).read_text() == '{"name": "mine"}'
+
+
 def test_a_sweep_that_was_killed_before_its_file_was_written_begins_again(tmp_path):
     directory.write_programs(tmp_path, recorded())
     directory.create_sweep(tmp_path, recorded())
     assert directory.read(tmp_path).members == recorded().members
+    (tmp_path / "sweep.toml").unlink()
+    with RunDirectory.vacant(tmp_path, False, OF_SWEEP):
+        directory.create_sweep(tmp_path, recorded())
 
 
 def test_a_stopped_sweep_names_the_trust_that_its_parts_and_its_search_need(tmp_path, monkeypatch):

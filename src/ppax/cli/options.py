@@ -89,9 +89,21 @@ class Help(argparse.RawDescriptionHelpFormatter):
         return printable(super().format_help(), "\n")
 
 
+def new_directory(text: str) -> Path:
+    """Return the path of a new run or sweep; an error of the command line for the empty text, as of an unset variable.
+
+    As a path, the empty text would be the current directory.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no path: write one, as runs/mine; the current directory is .")
+    return Path(text)
+
+
 def add_train(parser: argparse.ArgumentParser) -> None:
     """Add the options that only `ppax train` has."""
-    parser.add_argument("--run-dir", type=Path, help="directory of config, logs, checkpoints (default: new, in runs/)")
+    parser.add_argument(
+        "--run-dir", type=new_directory, help="directory of config, logs, checkpoints (default: new, in runs/)"
+    )
     add_overwrite(parser)
     add_dry_run(parser)
     add_processes(parser)

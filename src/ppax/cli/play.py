@@ -51,7 +51,9 @@ def add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-steps", type=int, default=2000, help="limit on the steps of all episodes (default: 2000)"
     )
-    parser.add_argument("--fps", type=float, default=30.0, help="frames (= steps) per second (default: 30)")
+    parser.add_argument(
+        "--fps", type=float, default=30.0, help="frames (= steps) per second, at most 50 in a .gif (default: 30)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="random seed of the episodes (default: 0)")
     parser.add_argument("--best", action="store_true", help="play the best policy of the run, not the last")
     parser.add_argument("--step", type=int, help="play the checkpoint after this number of environment steps")

@@ -11,7 +11,6 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ppax import config
@@ -29,7 +28,7 @@ from ppax.cli.arguments import (
     split_arguments,
 )
 from ppax.cli.common import DONE, NUMERICAL, add_cluster, cluster_of, fail, flagged
-from ppax.cli.options import add_dry_run, add_option, add_overwrite, parse_run
+from ppax.cli.options import add_dry_run, add_option, add_overwrite, new_directory, parse_run
 from ppax.cli.output import print_json, print_plan, say
 from ppax.core import imports, untrusted
 from ppax.core.options import LISTS, Config, Option, meant
@@ -64,7 +63,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", metavar="INT", help=text)
     parser.add_argument("--draws", type=int, help="number of joint draws of all distributions")
     parser.add_argument("--draw-seed", type=int, help="random seed of the draws (default: 0)")
-    parser.add_argument("--run-dir", type=Path, help="directory of the sweep (default: new, in sweeps/)")
+    parser.add_argument("--run-dir", type=new_directory, help="directory of the sweep (default: new, in sweeps/)")
     add_overwrite(parser)
     add_dry_run(parser)
     add_cluster(parser)

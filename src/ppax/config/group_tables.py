@@ -20,7 +20,7 @@ from typing import Any
 
 from ppax.config.catalogue import AGENT, CHAIN, ONE, Choices, part_fields
 from ppax.config.user_parts import without_parts
-from ppax.core.options import Config, Option, flatten, unflatten
+from ppax.core.options import Config, Option, flatten, require_group_name, unflatten
 from ppax.core.types import ConfigError
 
 SHARED, INDEPENDENT = SHARING = ("shared", "independent")  # parameter sharing between agents
@@ -32,8 +32,7 @@ def tables(config: Config) -> dict[str, Config]:
     """Return the tables of the groups by name, {} without groups; ConfigError for an invalid name or a non-table."""
     groups = config.get("groups", {})
     for name, table in {"groups": groups}.items() if not isinstance(groups, dict) else groups.items():
-        if any(sign in name for sign in ".=") or not name:
-            raise ConfigError(f"groups.{name!r}: a group's name has no dot and no equals sign, and is not empty")
+        require_group_name(name)
         where = name if name == "groups" else f"groups.{name}"
         if not isinstance(table, dict):
             raise ConfigError(f"{where} = {table!r}: must be a table, [{where}]")

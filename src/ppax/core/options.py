@@ -214,6 +214,17 @@ def require_whole(given: Any, name: str, low: int | None = 1, high: int | None =
     check_value(Option(name, int, limits={"low": low, "high": high}), value)
 
 
+def require_group_name(name: object) -> None:
+    """Raise ConfigError unless a group of agents can have the `name` in run files and in the names of saved arrays."""
+    text = str(name)
+    if any(sign in text for sign in ".=") or not text:
+        valid = text.replace(".", "_").replace("=", "_") or "group"
+        raise ConfigError(
+            f"groups.{name!r}: a group's name has no dot and no equals sign, and is not empty; nearest valid value: "
+            f"{valid!r}"
+        )
+
+
 def check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> Any:
     """Return `value` if it is within `limits`; else raise ConfigError with `path` and the nearest valid value.
 

@@ -615,7 +615,7 @@ class LoggedRun(NamedTuple):
     id: str  # of the run, in its directory; "" without one
     options: Mapping[str, Any]  # values by dotted path
     run_file: str  # text of the run file
-    iteration: int  # iterations done; above 0: the run is resumed
+    iteration: int  # iterations done; above 0: the run is resumed; 0 also after a kill before the first checkpoint
     env_steps: int  # steps done
     group: str = ""  # sweep of which the run is a member: its name with a part that no other sweep has; "": none
 
@@ -652,7 +652,8 @@ class StopCondition(Protocol):
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
         """Return the condition's state after the log row `row`; `before` is its state after the previous row.
 
-        At the first row, `before` is `ConditionState()`. `state` is the training state at this row.
+        At the first row, `before` is `ConditionState()`, and at the first row of a resumed run again. `state` is the
+        training state at this row.
         """
 
 

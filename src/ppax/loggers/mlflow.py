@@ -83,9 +83,10 @@ class MLflowRun:
         self._last = -1  # iteration of the last row that is logged already
         with OPENING:
             self._client = MlflowClient(part.tracking_uri)
-            self._id = self._resumed(run) or self._created(part, run)
+            resumed = self._resumed(run)
+            self._id = resumed or self._created(part, run)
         self._log_options(run)
-        self._monitor = self._monitored(part, run) if part.system_metrics else None
+        self._monitor = self._monitored(part, bool(resumed)) if part.system_metrics else None
 
     def log(self, row: Row) -> None:
         """Log the finite numbers of one row; nothing if the row was logged before the run was killed and resumed.
@@ -114,11 +115,12 @@ class MLflowRun:
     def _resumed(self, run: LoggedRun) -> str:
         """Return the id of the MLflow run that a resumed run continues, and set that run's status to running.
 
-        It is "" for a run that is not resumed, and where the server does not have the recorded MLflow run.
+        It is the one recorded in the run directory, also after a kill before the first checkpoint. The result is "" for
+        a new run, and where the server does not have the recorded MLflow run.
         """
         from mlflow import MlflowException
 
-        run_id = recorded_id(run.path) if run.path is not None and run.iteration else ""
+        run_id = recorded_id(run.path) if run.path is not None else ""
         if not run_id:
             return ""
         try:
@@ -188,12 +190,10 @@ class MLflowRun:
         self._batches("params", [Param(NAME.sub("_", name), value) for name, value in options.items()])
         self._client.log_text(self._id, run.run_file, "run.toml")
 
-    def _monitored(self, part: MLflow, run: LoggedRun) -> Any:
+    def _monitored(self, part: MLflow, resumed: bool) -> Any:
         from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-        monitor = SystemMetricsMonitor(
-            self._id, resume_logging=run.iteration > 0, tracking_uri=self._client.tracking_uri
-        )
+        monitor = SystemMetricsMonitor(self._id, resume_logging=resumed, tracking_uri=self._client.tracking_uri)
         monitor.start()
         return monitor
 

@@ -43,10 +43,11 @@ class TensorBoard:
     def open(self, run: LoggedRun) -> EventFiles:
         """Return a logger that writes the event files of `run`.
 
-        If `run` is resumed, TensorBoard no longer shows events of steps after the checkpoint from which it continues.
+        TensorBoard no longer shows events of an earlier start after the state from which this one continues: those of
+        steps after the checkpoint, or all events where there is no checkpoint.
         """
         assert run.path is not None
-        purge_from = run.env_steps + 1 if run.iteration else None
+        purge_from = run.env_steps + 1 if run.iteration else 0
         return EventFiles(run.path / "tensorboard", purge_from, run)
 
 

@@ -77,8 +77,21 @@ def save(
     # Higher iterations are damaged checkpoints that a resume skipped; they are replaced when the run reaches them
     older = [path for path in list_checkpoints(directory) if path.name <= final.name]
     for old in older[: -keep if keep else 0]:
-        shutil.rmtree(old, ignore_errors=True)
+        remove(old)
     return final
+
+
+def remove(path: Path) -> None:
+    """Remove the checkpoint at `path`; other processes, which may be reading the directory, see it whole or not at all.
+
+    The caller must hold the run's lock.
+    """
+    vanished = path.with_name(f".tmp-old-{path.name}")
+    try:
+        os.replace(path, vanished)
+    except OSError:  # as on Windows, while another process reads it
+        vanished = path
+    shutil.rmtree(vanished, ignore_errors=True)
 
 
 def replace(final: Path, files: dict[str, bytes]) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ppax.core import imports
@@ -187,7 +188,7 @@ class _Combined(ABC):
     def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
         """Return the combination's state after a log row; its field `parts` has the states of all `conditions`."""
         states = before.parts or (ConditionState(),) * len(self.conditions)
-        parts = tuple(one.update(own, state, row) for one, own in zip(self.conditions, states, strict=True))
+        parts = tuple(one.update(own, state, dict(row)) for one, own in zip(self.conditions, states, strict=True))
         met = self._is_met(part.met for part in parts)
         reason = self.word.join(part.reason for part in parts if part.met) if met else ""
         return ConditionState(met, reason, parts=parts)
@@ -244,7 +245,7 @@ class KeepBest:
         self._score = operator.itemgetter(score) if isinstance(score, str) else score
         self._iteration = -math.inf
         self.value = math.nan  # NaN until a row has a value
-        self.policy: TrainState | None = None  # NumPy arrays on the host; without `actor` and `key`
+        self.policy: TrainState | None = None  # NumPy arrays and random keys; without `actor` and `key`
         self.row: Row | None = None
 
     def __str__(self) -> str:
@@ -253,7 +254,7 @@ class KeepBest:
     def score(self, row: Row) -> float:
         """Return the number by which the callback compares log rows; ConfigError where a user's function gives none."""
         try:
-            return float(self._score(row))
+            return float(self._score(dict(row)))  # a copy, which a user's function may change
         except Exception as error:  # any exception of the user's function
             raise ConfigError(
                 f"best.metric = {self.key}: gave no number for a log row ({type(error).__name__}: {error}); it must "
@@ -277,13 +278,13 @@ class KeepBest:
         better = value > self.value if self.mode == "max" else value < self.value
         if better or (self.policy is None and not math.isnan(value)):
             # copy: the next chunk of training reuses the memory of this state (buffer donation)
-            self.keep(jax.tree.map(lambda x: np.array(x, copy=True), policy_of(state)), row, value)
+            self.keep(jax.tree.map(_copied, policy_of(state)), row, value)
         return before
 
     def keep(self, policy: TrainState, row: Row, value: float) -> None:
         """Keep `policy` as the best so far, with its log row and `value`, the number by which rows are compared.
 
-        `policy` has NumPy arrays, and no environments and keys.
+        `policy` has NumPy arrays, and no environments. Random keys in it are those of extensions.
         """
         self.policy, self.row, self.value = policy, dict(row), value
 
@@ -315,8 +316,15 @@ def names_read(function: Callable[[Row], float]) -> tuple[str, ...]:
     return tuple(row)
 
 
+def _copied(x: Any) -> Any:
+    """Return a copy of the array `x`: a NumPy array, or, for random keys, which have no NumPy form, new keys."""
+    if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return np.array(x, copy=True)
+    return jax.random.wrap_key_data(np.array(jax.random.key_data(x), copy=True), impl=jax.random.key_impl(x))
+
+
 def policy_of(state: TrainState) -> TrainState:
-    """Return a training state without environments and random keys: its learner and step counters, not copied."""
+    """Return a training state without environments and the run's random key: learner and step counters, not copied."""
     without: dict[str, Any] = {"actor": (), "key": ()}
     return dataclasses.replace(state, **without)
 
@@ -378,6 +386,28 @@ def as_condition(given: Any) -> StopCondition:
     if not callable(given):
         raise ConfigError(f"callback {given!r}: {FORMS}")
     return CallbackCondition(given)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Unread:
+    """Stop condition in place of a user's own where log rows are replayed: its state stays the first one, not met."""
+
+    metrics: ClassVar[tuple[str, ...]] = ()
+
+    def update(self, before: ConditionState, state: TrainState, row: Row) -> ConditionState:
+        """Return `before` unchanged."""
+        return before
+
+
+def replayable(condition: StopCondition) -> StopCondition:
+    """Return `condition` as log rows of an earlier process may be replayed through it, without the training states.
+
+    Conditions of ppax read the rows alone. A user's own may read the state: at its place, also in a combination, is a
+    condition that is never met, so that it starts anew after a resume.
+    """
+    if isinstance(condition, And | Or):
+        return type(condition)(*map(replayable, condition.conditions))
+    return condition if isinstance(condition, _OnMetric) else _Unread()
 
 
 GRAMMAR = (
@@ -475,7 +505,7 @@ class _Parser:
             return inside
         if imports.is_path(self.token):
             return _own(self.take())
-        if not re.fullmatch(r"[A-Za-z_][\w/.]*", self.token) or self.token in ("and", "or"):
+        if not re.fullmatch(r"[A-Za-z_][\w.-]*(/.*)?", self.token) or self.token in ("and", "or"):
             raise self.error("the name of a metric")
         return self.comparison(self.take())
 

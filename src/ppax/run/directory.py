@@ -27,7 +27,7 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -47,11 +47,14 @@ CHECKPOINTS, BEST = "checkpoints", "best"
 FOLDERS = (CHECKPOINTS, BEST)  # directories that hold checkpoints
 ABOUT, ROWS, STOPPED, EVALUATION = "about.json", "metrics.jsonl", "stopped.json", "evaluation.json"
 POLICY = "policy.json"
+BUNDLES = LAST_BUNDLE, BEST_BUNDLE = "policy.zip", "best.zip"  # last and best policy, for loggers that store them
 OF_START = (ROWS, "metrics.csv", STOPPED, EVALUATION, "mlflow.json")  # files of a start that has trained nothing yet
 # Sweep directory (sweeps/directory.py): its run file, its record, and names that are written after them
 RECORD, MEMBERS, RESULT = "sweep.json", "members", "result.json"
 STUDY = ("study.db", "study.db-journal", "study.db-wal", "study.db-shm")
 OF_SWEEP = (MEMBERS, "search.jsonl", *STUDY, "sweep.jsonl", RESULT, "best.toml")
+# Files that a new run (sweep) replaces, beside its remains: FOLDERS (OF_SWEEP)
+REPLACED = {FOLDERS: (ABOUT, POLICY, *OF_START, *BUNDLES), OF_SWEEP: (ABOUT, RECORD)}
 OWNER_LIMIT, ABOUT_LIMIT, TABLE_LIMIT = 2**16, 2**24, 2**20  # bytes; far above the size of a valid file
 FORMAT = 1  # version of a run directory, in about.json
 DIGITS = 10  # of a checkpoint's name, its iteration
@@ -139,14 +142,14 @@ class RunDirectory:
         return directory
 
     @classmethod
-    def vacant(cls, path: Path, overwrite: bool, remains: Sequence[str]) -> RunDirectory:
+    def vacant(cls, path: Path, overwrite: bool, remains: tuple[str, ...]) -> RunDirectory:
         """Lock the existing directory `path` for a new run or sweep, and return it without the run that it held before.
 
         An earlier run or sweep has trained if it has a checkpoint, a best policy or a recorded end of iteration 1 or
         later: then the directory is moved aside with `overwrite`; without `overwrite`, ConfigError. If it has not
         trained, its files are removed; but if it has log rows of iteration 1 or later, the directory is moved aside.
-        Raises ConfigError, too, for contents that would be taken for the new run's: entries named in `remains`, in a
-        directory without a run file.
+        Raises ConfigError, too, in a directory without a run file: for contents that would be taken for the new run's,
+        which are entries named in `remains` (FOLDERS or OF_SWEEP), and for other files that it would replace.
         """
         directory = cls(path)
         try:
@@ -338,7 +341,7 @@ class Earlier(NamedTuple):
     kept: bool  # it has trained, or logged iterations: it is not removed
 
 
-def require_vacant(path: Path, overwrite: bool, remains: Sequence[str]) -> Earlier | None:
+def require_vacant(path: Path, overwrite: bool, remains: tuple[str, ...]) -> Earlier | None:
     """Return the run or sweep in the directory `path` that a new one may replace; None if there is none.
 
     Writes nothing. Raises ConfigError where what the directory holds must stay, by the rules of `RunDirectory.vacant`.
@@ -432,7 +435,7 @@ def _require_movable(path: Path) -> None:
     why = ""
     if path.is_symlink():
         why = f"it is a link to {there}: name that directory"
-    elif there in (cwd := Path(os.path.realpath(os.curdir)), *cwd.parents):
+    elif there in _with_parents_of_here():
         why = "the current directory is inside of it: call ppax from another directory"
     elif hasattr(os, "geteuid") and there.stat().st_uid != os.geteuid():
         why = "it belongs to another user"
@@ -442,8 +445,21 @@ def _require_movable(path: Path) -> None:
         raise ConfigError(f"{path} is not moved aside, as {why}, or choose another directory for the new run")
 
 
-def _refuse_remains(path: Path, names: Sequence[str]) -> None:
-    """Raise ConfigError if the directory `path`, which has no run file, holds one of `names`; ignore empty folders."""
+def _with_parents_of_here() -> list[Path]:
+    """Return the current directory and all directories that contain it; [] if it was removed."""
+    try:
+        here = Path(os.path.realpath(os.curdir))
+    except FileNotFoundError:
+        return []
+    return [here, *here.parents]
+
+
+def _refuse_remains(path: Path, names: tuple[str, ...]) -> None:
+    """Raise ConfigError if the directory `path`, which has no run file, holds what a new run must not meet there.
+
+    That is one of `names`, FOLDERS or OF_SWEEP, except empty folders, and files that the new run (sweep) would replace.
+    The latter are ppax's own if its record is among them: it was killed before it wrote the run file.
+    """
     for name in names:
         left = path / name
         if left.is_dir() and not any(left.iterdir()):
@@ -453,6 +469,18 @@ def _refuse_remains(path: Path, names: Sequence[str]) -> None:
                 f"{path} has no run file, but it holds {name} of another run, which would be taken for this run's: "
                 f"remove {left}, or choose another directory"
             )
+    replaced = [name for name in REPLACED[names] if os.path.lexists(path / name)]
+    if replaced and not (read_about(path) or name_of_sweep(path).id):
+        raise ConfigError(
+            f"{path} has no run file, but it holds {', '.join(replaced)}, which would be replaced: move them, or choose "
+            f"another directory; nearest valid value: {_first_missing(path / 'run')}"
+        )
+
+
+def _first_missing(path: Path) -> Path:
+    """Return `path`, or, if it exists, the first of path-2, path-3, ... that does not exist."""
+    names = itertools.chain([path], (path.with_name(f"{path.name}-{copy}") for copy in itertools.count(2)))
+    return next(one for one in names if not os.path.lexists(one))
 
 
 def _owner(path: Path) -> str:

@@ -104,11 +104,11 @@ def _parameters(learner: PyTree) -> int:
     return sum(math.prod(x.shape) for one in learners for x in jax.tree.leaves(one.params))
 
 
-def require_new_directory(run_dir: Path | None, overwrite: bool, remains: Sequence[str]) -> None:
+def require_new_directory(run_dir: Path | None, overwrite: bool, remains: tuple[str, ...]) -> None:
     """Raise ConfigError or OSError for a directory in which a new run or sweep could not be made; write nothing.
 
-    `run_dir` None is valid, except with `overwrite`. `remains` are names of files and folders that a directory without
-    a run file must not hold: they would be taken for the new run's.
+    `run_dir` None is valid, except with `overwrite`. `remains`, FOLDERS or OF_SWEEP, are names of files and
+    folders that a directory without a run file must not hold: they would be taken for the new run's.
     """
     require_named(run_dir, overwrite)
     if run_dir is None:

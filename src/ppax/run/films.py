@@ -21,7 +21,7 @@ from ppax.devices import sharding
 from ppax.envs import Env, for_evaluation
 from ppax.policy import Policy
 from ppax.policy.bundle import is_bundle
-from ppax.run.loading import env_of_bundle, load, load_chosen
+from ppax.run.loading import env_of_bundle, load, load_chosen, local_path
 from ppax.run.matches import in_groups_of
 from ppax.run.restore import load_run
 from ppax.run.result import TrainedRun
@@ -73,7 +73,7 @@ def film(
 ) -> Film:
     """Play `episodes` episodes, at most `max_steps` steps in all, write them as the video `path`, and return its data.
 
-    `path` ends in .gif or .mp4. `source` is a run of `fit` or `resume`, a run directory, a bundle, or a policy, which
+    `path` ends in .gif or .mp4; a GIF has at most 50 frames per second, `fps`. `source` is a run of `fit` or `resume`, a run directory, a bundle, or a policy, which
     needs `env`; without `env` a run, run directory or bundle plays in the environment of its evaluations: with the
     run's `eval.env_params`, and, if a schedule changes parameters of the environment during training, with their last
     values. `env_params`, such as {"gravity": 15.0}, have priority over the parameters of that environment or of `env`.
@@ -88,7 +88,7 @@ def film(
     for name, value in {"episodes": episodes, "max_steps": max_steps}.items():
         require_whole(value, name)
     check_value(Option("fps", float, limits={"low": 1.0}), fps)
-    require_video(target)
+    require_video(target, fps)
     agent, env, learner = _player(source, env, best, step)
     env = for_evaluation(env, env_params or {})
     require_place(target, "play.gif")
@@ -108,14 +108,15 @@ def _player(
     ConfigError where there is no such policy or environment.
     """
     if isinstance(source, str | Path):
-        if env is None and is_bundle(Path(source)):
-            policy = load(source, best, step=step)
-            return _player(policy, env_of_bundle(Path(source), policy), False, None)
+        path = local_path(source)
+        if env is None and is_bundle(path):
+            policy = load(path, best, step=step)
+            return _player(policy, env_of_bundle(path, policy), False, None)
         if env is None:
-            agent, env, run = load_run(Path(source))
-            learner = load_chosen(Path(source), agent, env, run, best, step).learner
+            agent, env, run = load_run(path)
+            learner = load_chosen(path, agent, env, run, best, step).learner
             return agent, for_evaluation(env, run.eval.env_params), learner
-        source, best, step = load(source, best, step=step), False, None
+        source, best, step = load(path, best, step=step), False, None
     if step is not None:
         raise ConfigError(f"step = {step}: pass the run directory, whose checkpoints have steps")
     if isinstance(source, TrainedRun):
@@ -267,12 +268,21 @@ class FilmRecorder:
 
 
 FORMATS = (".gif", ".mp4")
+GIF_FASTEST = 50.0  # frames per second: times are in 1/100 s, and viewers show frames of 0.01 s far too slowly
 
 
-def require_video(path: Path) -> None:
-    """Raise ConfigError if `path` ends in neither .gif nor .mp4, ImportError if the format's encoder is missing."""
+def require_video(path: Path, frames_per_second: float = FRAMES_PER_SECOND) -> None:
+    """Raise ConfigError if `path` ends in neither .gif nor .mp4, or if the format cannot have that many frames.
+
+    Raises ImportError if the format's encoder is missing.
+    """
     if path.suffix not in FORMATS:
         raise ConfigError(f"{path}: write a video as .gif or .mp4; nearest valid value: {path.with_suffix('.gif')}")
+    if path.suffix == ".gif" and frames_per_second > GIF_FASTEST:
+        raise ConfigError(
+            f"fps = {frames_per_second:g}: a .gif has at most {GIF_FASTEST:g} frames per second; nearest valid value: "
+            f"{GIF_FASTEST:g}, or write an .mp4"
+        )
     try:
         if path.suffix == ".gif":
             import PIL.Image  # noqa: F401
@@ -285,10 +295,10 @@ def require_video(path: Path) -> None:
 def write_video(path: Path, frames: Iterable[np.ndarray], frames_per_second: float) -> int:
     """Write frames, uint8 [H, W, 3] and all of one size, as a video, and return their number.
 
-    `path` ends in .gif or .mp4, which chooses the format. Raises ConfigError for another ending, ImportError if the
-    format's encoder is not installed.
+    `path` ends in .gif or .mp4, which chooses the format. Raises ConfigError for another ending, and for more frames per
+    second than the format can have; ImportError if the format's encoder is not installed.
     """
-    require_video(path)
+    require_video(path, frames_per_second)
     pictures = list(frames)
     with safe_files.replacing(path) as partial:
         write = _write_gif if path.suffix == ".gif" else _write_mp4
@@ -302,8 +312,10 @@ def _write_gif(path: Path, pictures: list[np.ndarray], frames_per_second: float)
     # one palette for all frames: a palette for each would flicker
     palette = Image.fromarray(np.concatenate(pictures[:: max(1, len(pictures) // 8)])).quantize(128)
     images = [Image.fromarray(x).quantize(palette=palette, dither=Image.Dither.NONE) for x in pictures]
-    duration = round(1000 / frames_per_second)
-    images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0)
+    # a frame lasts a whole number of 1/100 s: rounded so that each begins when it should, without a drift
+    begins = np.round(100 * np.arange(len(images) + 1) / frames_per_second).astype(int)
+    durations = (10 * np.diff(begins)).tolist()
+    images[0].save(path, save_all=True, append_images=images[1:], duration=durations, loop=0)
 
 
 def _write_mp4(path: Path, pictures: list[np.ndarray], frames_per_second: float) -> None:

@@ -20,7 +20,7 @@ from ppax.agents.self_play import Pool
 from ppax.checks import require_sound
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
 from ppax.config.run_settings import chosen
-from ppax.core.options import Config
+from ppax.core.options import Config, require_group_name
 from ppax.core.protocols import Agent, Callback, Logger, StopCondition
 from ppax.core.types import TrainState
 from ppax.core.unknown_names import refusing_unknown
@@ -61,6 +61,7 @@ from ppax.training.arguments import (
 )
 from ppax.training.backends import backend_of
 from ppax.training.host import for_overlap
+from ppax.training.loop import make_key
 
 
 @refusing_unknown
@@ -153,9 +154,9 @@ def fit_run(
         loop = RunLoop(agent, env, run, saver, checked.loggers, monitor, checked.evaluations, stop_requested)
         stack.enter_context(closing(loop))
         with ThreadPoolExecutor(1) as executor:  # compile `start` and `train` at the same time
-            # the user's context is one of this thread
+            # the user's context is one of this thread: also that of the key, whose implementation it may choose
             disabled = jax.disable_jit(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
-            state = executor.submit(disabled(first_state), agent, env, run, warm, saver)
+            state = executor.submit(disabled(first_state), agent, env, run, warm, saver, make_key(run.seed))
             program = loop.compile(shapes)
         return loop.train(state.result(), program)
 
@@ -297,6 +298,8 @@ def _own_share(run: Run, run_dir: Any, callbacks: Sequence[Any]) -> tuple[Run, A
 def require_valid(agent: Agent, env: Env) -> None:
     """Raise ConfigError if `agent` is no agent, or `env` no environment that follows the protocol."""
     require_env(env)
+    for group, _ in env.sizes:  # the environment may have named its groups
+        require_group_name(group)
     processes.require_compiled(env.name, backend_of(env).repeatable)
     require_sound(env)  # first: an environment that no network can read fits no network
     require_arguments(agent, env)

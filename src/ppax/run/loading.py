@@ -55,7 +55,7 @@ def load(
     ConfigError names them. Nothing in the directory is executed; of code that it names by import path only networks are
     needed, whose packages you must trust (`ppax.trust`).
     """
-    path = fetch(source) if isinstance(source, str) and source.startswith(PREFIX) else to_path(source, "source")
+    path = local_path(source)
     if best and step is not None:
         raise ConfigError(f"best = True and step = {step}: choose one of them")
     if path.is_dir():
@@ -67,6 +67,11 @@ def load(
     raise ConfigError(
         f"{path}: must be a run directory, as fit(..., run_dir=PATH) and `ppax train` write it, or a bundle"
     )
+
+
+def local_path(source: str | Path) -> Path:
+    """Return the path of the run directory or bundle `source`; a bundle on the Hugging Face Hub is downloaded."""
+    return fetch(source) if isinstance(source, str) and source.startswith(PREFIX) else to_path(source, "source")
 
 
 def env_of_bundle(path: Path, policy: Policy, call: str = python_objects.EVALUATE) -> Env:

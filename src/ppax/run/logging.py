@@ -18,11 +18,10 @@ from ppax.core.types import TrainState
 from ppax.devices.footprint import peak_memory_mb
 from ppax.envs import Env
 from ppax.loggers import Csv, JsonLines, last_row
-from ppax.run.directory import MEMBERS, ROWS, RUN_FILE, SweepName, name_of_sweep, read_about
+from ppax.run.directory import BEST_BUNDLE, LAST_BUNDLE, MEMBERS, ROWS, RUN_FILE, SweepName, name_of_sweep, read_about
 from ppax.run.result import TrainedRun
 from ppax.training.loop import MEASURED
 
-LAST_BUNDLE, BEST_BUNDLE = "policy.zip", "best.zip"  # bundles in the run directory
 FORMATS = ("numpy", "stablehlo")  # of these bundles: ONNX takes long to write; `ppax export` writes it
 SCORES = ("episode_return", "eval_return")  # columns of the policy's row that its bundle holds
 
@@ -67,10 +66,10 @@ class RunLoggers:
         return self._seconds
 
     def log(self, row: Row) -> None:
-        """Pass one row to all loggers; one that fails is removed with a warning, and training goes on."""
+        """Pass a copy of one row to each logger; one that fails is removed with a warning, and training goes on."""
         for name, logger in list(self._loggers.items()):
             try:
-                logger.log(row)
+                logger.log(dict(row))
             except Exception as error:
                 self._remove(name, error)
 
@@ -105,7 +104,7 @@ class RunLoggers:
         try:
             logger = part.open(run)
         except Exception as error:
-            self._remove(name, error)
+            _warn_of_failure(name, error)
         else:
             self._files[self._add(name, logger)] = logger, part
 
@@ -114,15 +113,13 @@ class RunLoggers:
         while name in self._loggers:
             name += "'"
         self._loggers[name] = logger
-        self._stack.callback(_close, name, logger)
+        self._stack.callback(close_logger, name, logger)
         return name
 
     def _remove(self, name: str, error: Exception) -> None:
         self._loggers.pop(name, None)
         self._files.pop(name, None)
-        trace = "".join(traceback.format_exception(error)).rstrip()
-        kind = type(error).__name__
-        warnings.warn(f"{name} failed ({kind}: {error}) and is removed; training goes on\n{trace}", stacklevel=3)
+        _warn_of_failure(name, error)
 
     def __enter__(self) -> RunLoggers:
         return self
@@ -131,7 +128,14 @@ class RunLoggers:
         self._stack.close()
 
 
-def _close(name: str, logger: Logger) -> None:
+def _warn_of_failure(name: str, error: Exception) -> None:
+    """Warn, with the traceback, that the logger `name` failed and is not used any more."""
+    trace = "".join(traceback.format_exception(error)).rstrip()
+    kind = type(error).__name__
+    warnings.warn(f"{name} failed ({kind}: {error}) and is removed; training goes on\n{trace}", stacklevel=3)
+
+
+def close_logger(name: str, logger: Logger) -> None:
     """Close a logger; warn if that fails, as when the terminal of a console logger is closed."""
     try:
         logger.close()

@@ -26,7 +26,7 @@ from ppax.run.directory import EVALUATION, RUN_FILE, STOPPED
 from ppax.run.evaluations import Evaluations
 from ppax.run.faults import NETWORK, check_line, locate, lost_processes
 from ppax.run.films import FilmRecorder
-from ppax.run.logging import RunLoggers, logged_run, measured, next_row, row_intervals, untrained_row
+from ppax.run.logging import RunLoggers, close_logger, logged_run, measured, next_row, row_intervals, untrained_row
 from ppax.run.monitor import RunMonitor
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, TrainedRun, record_evaluation
@@ -67,7 +67,7 @@ class RunLoop:
         stop: threading.Event,
     ):
         self.agent, self.env, self.run, self.saver, self.path = agent, env, run, saver, saver.path
-        self.user_loggers, self.monitor, self.evaluations, self.stop = loggers, monitor, evaluations, stop
+        self.user_loggers, self.monitor, self.evaluations, self.stop = [*loggers], monitor, evaluations, stop
         self.total_iterations = planned_iterations(env, run)
         self.intervals = row_intervals(run, self.total_iterations, run.num_steps * env.num_streams)
         self.films = FilmRecorder(agent, env, run)
@@ -90,9 +90,14 @@ class RunLoop:
         return program
 
     def close(self) -> None:
-        """Close the run's console display, if it has one, and restore the terminal, also after a failed compilation."""
+        """Close the run's console display and the user's loggers, also if nothing was left to train or compiled.
+
+        Loggers that have got rows are closed before, at the end of the training.
+        """
         if self.console is not None:
             self.console.close()
+        for logger in self.user_loggers:
+            close_logger(type(logger).__name__, logger)
 
     @lost_processes()
     def train(self, state: TrainState, program: Any = None) -> TrainedRun:
@@ -159,7 +164,9 @@ class RunLoop:
             self.console.begin(int(state.iteration))
             loggers.append(self.console)
         run = logged_run(self.agent, self.env, self.run, self.path, state)
-        return RunLoggers(self.path, loggers, int(state.iteration), self.run.log.parts, run)
+        opened = RunLoggers(self.path, loggers, int(state.iteration), self.run.log.parts, run)
+        self.user_loggers = []  # which `opened` closes
+        return opened
 
     def _untrained(self, program: Any, state: TrainState) -> TrainedChunk:
         """Return the chunk before the first iteration: `state`, and a log row with NaN for the metrics of training."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import shutil
 import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from ppax.envs import Env
 from ppax.envs.hosting.spec import SUCCESS
 from ppax.loggers.files import finite_or_none, rows_until
 from ppax.run import checkpoint
-from ppax.run.conditions import MODES, KeepBest, parse_condition, policy_of
+from ppax.run.conditions import MODES, KeepBest, parse_condition, policy_of, replayable
 from ppax.run.directory import BEST, ROWS, STOPPED
 from ppax.storage import safe_files
 from ppax.training.backends import backend_of
@@ -84,22 +83,27 @@ class RunMonitor:
     def restore(self, run_dir: Path, iteration: int, like: TrainState) -> None:
         """Bring the run's stop condition and best policy to where they were after `iteration` iterations.
 
-        The log rows up to that iteration are replayed through the condition, and the best policy is loaded. `like` has
-        the shapes of a training state.
+        The log rows up to that iteration are replayed through the condition, and the best policy is loaded. Conditions
+        of the user's own start anew: they may read training states, which are gone. `like` has the shapes of a training
+        state.
         """
         if self.stop is not None:
+            stop = replayable(self.stop)
             # the evaluation of the untrained policy is repeated, and its row with it
             for row in rows_until(run_dir / ROWS, iteration) if iteration else ():
-                self._replay(self.stop, like, row)
+                self._replay(stop, like, row)
         best = None if self.best is None else load_best(run_dir, like)
         if best is not None and self.best is not None and (best.metric, best.mode) == (self.best.key, self.best.mode):
             self.best.keep(best.policy, best.row, best.value)
             self._saved = self.best.row
 
     def update(self, state: TrainState, row: Row) -> bool:
-        """Update the run's stop conditions and best policy with a new log row; return True if that ends the run."""
+        """Update the run's stop conditions and best policy with a new log row; return True if that ends the run.
+
+        Each gets a copy of the row, which user code may change.
+        """
         pairs = zip(self.conditions, self._states, strict=True)
-        self._states = [condition.update(before, state, row) for condition, before in pairs]
+        self._states = [condition.update(before, state, dict(row)) for condition, before in pairs]
         self._without_values -= {metric for metric in self._without_values if not math.isnan(row[metric])}
         met = [(condition, after) for condition, after in zip(self.conditions, self._states, strict=True) if after.met]
         self.stop_reason = " or ".join(after.reason or str(condition) for condition, after in met)
@@ -142,7 +146,7 @@ class RunMonitor:
         path = checkpoint.save(run_dir / BEST, best.policy, keep=2**31, notes=notes, origin=origin)
         for other in checkpoint.list_checkpoints(run_dir / BEST):
             if other != path:
-                shutil.rmtree(other, ignore_errors=True)
+                checkpoint.remove(other)
         self._saved = best.row
 
     def record(self, run_dir: Path | None, state: TrainState, kind: str, why: str = "", error: str = "") -> None:

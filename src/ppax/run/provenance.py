@@ -211,7 +211,7 @@ def versions_and_hardware() -> dict[str, Any]:
         "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
-        "git_commit": git_commit(Path.cwd()),
+        "git_commit": _commit_here(),
         "ppax_commit": _commit_of_ppax(),
         "system": platform.platform(),
         "cores": sharding.num_cores(),
@@ -219,6 +219,14 @@ def versions_and_hardware() -> dict[str, Any]:
         "device": device.device_kind,
         "local_devices": len(jax.local_devices()),
     }
+
+
+def _commit_here() -> str | None:
+    """Return the commit checked out in the current directory; None outside of a repository, or if it was removed."""
+    try:
+        return git_commit(Path.cwd())
+    except FileNotFoundError:
+        return None
 
 
 def git_commit(directory: Path) -> str | None:

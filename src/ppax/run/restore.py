@@ -18,7 +18,7 @@ from ppax.config import Run
 from ppax.core import imports
 from ppax.core.options import Option, check_value
 from ppax.core.protocols import Agent
-from ppax.core.types import ConfigError, TrainState
+from ppax.core.types import ConfigError, Key, TrainState
 from ppax.devices import processes
 from ppax.devices.footprint import Footprint, footprint, require_room
 from ppax.devices.platforms import rules
@@ -31,18 +31,21 @@ from ppax.training.backends import backend_of
 from ppax.training.loop import annealed_env, make_key, num_devices, place_state, start
 
 
-def fresh_state(agent: Agent, env: Env, run: Run) -> TrainState:
-    """Return the training state of a new run before its first iteration."""
+def fresh_state(agent: Agent, env: Env, run: Run, key: Key | None = None) -> TrainState:
+    """Return the training state of a new run before its first iteration; `key` None is that of the run's seed."""
     options = {"num_steps": run.num_steps, "iterations_per_env_reset": run.iterations_per_env_reset}
-    key = make_key(run.seed)
+    key = make_key(run.seed) if key is None else key
     init = jax.jit(renewed(start), static_argnames=tuple(options), compiler_options=rules().run_once_options)
     state: TrainState = init(agent, env, key=key, **options)
     return state
 
 
-def initial_state(agent: Agent, env: Env, run: Run, warm: WarmStart | None) -> TrainState:
-    """Return a run's state before its first iteration; `warm` (None: no warm start) gives weights of another run."""
-    state = fresh_state(agent, env, run)
+def initial_state(agent: Agent, env: Env, run: Run, warm: WarmStart | None, key: Key | None = None) -> TrainState:
+    """Return a run's state before its first iteration; `warm` (None: no warm start) gives weights of another run.
+
+    `key` None is that of the run's seed.
+    """
+    state = fresh_state(agent, env, run, key)
     return state if warm is None else warm.apply(agent, env, state)
 
 

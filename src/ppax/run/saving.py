@@ -7,7 +7,7 @@ import warnings
 
 from ppax.config import Log, Run
 from ppax.core.protocols import Agent
-from ppax.core.types import TrainState
+from ppax.core.types import Key, TrainState
 from ppax.devices import processes
 from ppax.envs import Env
 from ppax.run import checkpoint
@@ -127,13 +127,13 @@ class Saver:
         checkpoint.save(directory.checkpoints, state, self._log.keep, origin=origin)
 
 
-def first_state(agent: Agent, env: Env, run: Run, warm: WarmStart | None, saver: Saver) -> TrainState:
+def first_state(agent: Agent, env: Env, run: Run, warm: WarmStart | None, saver: Saver, key: Key) -> TrainState:
     """Return the state of a run before its first iteration; `warm` (None: no warm start) gives weights of another run.
 
-    The state of a warm start is saved with `saver`, so that a resume does not need the other run. Raises OSError where
-    the disk fails.
+    `key` is that of the run's seed. The state of a warm start is saved with `saver`, so that a resume does not need the
+    other run. Raises OSError where the disk fails.
     """
-    state = initial_state(agent, env, run, warm)
+    state = initial_state(agent, env, run, warm, key)
     if warm is not None and (error := saver.save_final(state)):
         raise error
     return state

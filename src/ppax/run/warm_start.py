@@ -31,6 +31,7 @@ from ppax.run.conditions import policy_of
 from ppax.run.directory import BEST, CHECKPOINTS
 from ppax.run.result import TrainedRun
 from ppax.storage import state_arrays
+from ppax.storage.paths import to_path
 from ppax.training.loop import place_state
 
 __all__ = ["SavedLearner", "WarmStart", "prepare", "settings_and_object"]
@@ -224,7 +225,7 @@ def read_learner(settings: InitFrom, given: TrainedRun | TrainState | None) -> S
     """
     if given is not None:
         return _of_object(given, settings.best)
-    path = Path(str(settings.run))
+    path = to_path(str(settings.run), "init_from.run")
     if bundle.is_bundle(path):
         return _of_bundle(path, settings.best)
     try:

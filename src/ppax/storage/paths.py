@@ -12,10 +12,14 @@ from ppax.core.types import ConfigError
 
 
 def to_path(given: str | os.PathLike[str], name: str) -> Path:
-    """Return `given` as a Path; raise ConfigError, with the argument's name `name`, if it is no path."""
-    if isinstance(given, str | os.PathLike):
-        return Path(given)
-    raise ConfigError(f"{name} = {given!r}: must be a path, as 'runs/mine'")
+    """Return `given` as a Path, with ~ as the home directory; ConfigError if it is no path, or the empty text.
+
+    `name` is the argument's name in the message.
+    """
+    if given != "" and isinstance(given, str | os.PathLike):
+        return Path(os.path.expanduser(given))
+    here = "; the current directory is '.'" if given == "" else ""
+    raise ConfigError(f"{name} = {given!r}: must be a path, as 'runs/mine'{here}")
 
 
 def to_directory(given: str | os.PathLike[str], name: str) -> Path:

@@ -94,8 +94,8 @@ def create_sweep(path: Path, recorded: Recorded) -> None:
 
     The caller has to make sure that the directory holds no run or sweep; that is not checked here.
     """
+    SweepName(path.name, secrets.token_hex(4)).write(path)  # first: it says whose the other files are after a kill
     write_programs(path, recorded)
-    SweepName(path.name, secrets.token_hex(4)).write(path)
     safe_files.write_text(path / SWEEP_FILE, recorded.to_toml())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
@@ -229,7 +228,7 @@ class MemberRun:
         paths = checkpoint.list_checkpoints(self.directory.checkpoints)
         older = [path for path in paths if int(path.name) <= iteration]
         for path in older[: -self.run.log.keep if self.run.log.keep else 0]:
-            shutil.rmtree(path, ignore_errors=True)
+            checkpoint.remove(path)
 
     def finish(self, state: TrainState, kind: str, why: str = "") -> None:
         """Save the member's last state, and record the end of its run.

@@ -35,7 +35,14 @@ def contents(path):
 
 
 def test_the_description_says_what_the_policy_takes_and_gives(tmp_path):
-    exported.policy("gru", "masked", True).export(tmp_path / "b.zip", NUMPY, {"mean_return": 4.5, "std": np.nan})
+    scores = {
+        "mean_return": np.float32(4.5),
+        "std": np.nan,
+        "length": jnp.int32(3),
+        "best": np.array(7.0),
+        "none": None,
+    }
+    exported.policy("gru", "masked", True).export(tmp_path / "b.zip", NUMPY, scores)
     files = contents(tmp_path / "b.zip")
     description = json.loads(files["policy.json"])
     assert sorted(files) == ["numpy_policy.py", "policy.json", "program.json", "weights.safetensors"]
@@ -46,10 +53,17 @@ def test_the_description_says_what_the_policy_takes_and_gives(tmp_path):
         {"name": "obs", "shape": ["b", 4], "dtype": "float32"},
     ]
     assert [x["name"] for x in description["outputs"]] == ["action", "log_prob", "next_carry.actor"]
-    assert description["scores"] == {"mean_return": 4.5, "std": None}
+    assert description["scores"] == {"mean_return": 4.5, "std": None, "length": 3, "best": 7.0, "none": None}
     assert description["normalized_observations"]
     assert description["formats"]["numpy"]["files"] == ["numpy_policy.py", "program.json"]
     assert description["spec"]["action_space"] == {"space": "Discrete", "n": 5, "start": -2, "dtype": "int64"}
+
+
+@pytest.mark.parametrize("wrong", [np.ones(2), "good", [1.0], 1j])
+def test_a_score_that_is_no_number_is_refused(wrong, tmp_path):
+    with pytest.raises(ppax.ConfigError, match=r"scores\['mean'\] = .*: must be a number, as 475\.0"):
+        exported.policy("gru", "masked", True).export(tmp_path / "b.zip", NUMPY, {"mean": wrong})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_numbers_of_a_configuration_that_are_not_finite_stay(tmp_path):

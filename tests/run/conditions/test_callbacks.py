@@ -7,6 +7,7 @@ from ppax import ConfigError
 from ppax.config import Log
 from ppax.core.protocols import ConditionState
 from ppax.run.conditions import HitsUpperBound, KeepBest, sort_callbacks
+from ppax.training import backends
 
 
 class Rows:
@@ -61,6 +62,23 @@ def test_fit_refuses_before_it_compiles(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="callback 3: must be a function"):
         ppax.fit(ppax.PPO(ppax.networks.mlp(env, (2,))), env, 16, num_steps=4, run_dir=tmp_path / "run", callbacks=[3])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_logger_is_closed_once_also_where_nothing_is_trained(tmp_path, monkeypatch):
+    env = ppax.make("probe/Constant", 2)
+    agent = ppax.PPO(ppax.networks.mlp(env, (2,)), num_epochs=1)
+    ppax.fit(agent, env, 16, num_steps=4, log=Log(console=False), run_dir=tmp_path / "run")
+    rows = Rows()
+    ppax.resume(tmp_path / "run", callbacks=[rows], console=False)
+    assert (rows.rows, rows.closed) == ([], 1)
+
+    def fail(*_):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(backends, "compile", fail)
+    with pytest.raises(RuntimeError, match="no compiler"):
+        ppax.fit(agent, env, 16, num_steps=4, log=Log(console=False), callbacks=[rows])
+    assert (rows.rows, rows.closed) == ([], 2)
 
 
 def test_a_logger_gets_every_row_before_the_callbacks_and_is_closed_once():

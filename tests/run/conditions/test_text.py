@@ -39,6 +39,11 @@ def test_texts_mean_the_same_parsed_and_printed(text, values, expected):
         assert [after.met for after in states(condition, rows)] == [bool(e) for e in expected]
 
 
+@pytest.mark.parametrize("name", ["episode_return/red-team", "x-velocity", "eval_return/élan+1", "episode_return/a_1"])
+def test_metrics_of_groups_and_infos_have_names_of_any_text_without_spaces(name):
+    assert parse_condition(f"(loss <= 1 or {name}>=2)").metrics == ("loss", name)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

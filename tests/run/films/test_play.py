@@ -162,6 +162,26 @@ def test_a_gif_has_every_frame(tmp_path):
             np.testing.assert_allclose(np.asarray(film.convert("RGB"), int), frames[i], atol=2)
 
 
+@pytest.mark.parametrize("fps", [24, 30, 40, 49, 50])
+def test_a_gif_plays_at_its_speed(tmp_path, fps):
+    """Its times are whole hundredths of a second, of which viewers show none below two."""
+    write_video(tmp_path / "a.gif", moving(13), fps)
+    with Image.open(tmp_path / "a.gif") as film:
+        durations = []
+        for i in range(film.n_frames):
+            film.seek(i)
+            durations.append(film.info["duration"])
+    assert min(durations) >= 20
+    np.testing.assert_allclose(np.cumsum(durations), 1000 * np.arange(1, 14) / fps, atol=5.0)
+
+
+def test_a_gif_has_at_most_50_frames_per_second(tmp_path):
+    run = ppax.build("CartPole-v1", num_envs=2, num_steps=4, total_steps=8, log=ppax.Log(console=False)).fit()
+    with pytest.raises(ppax.ConfigError, match=r"fps = 60: a \.gif has at most 50 .* nearest valid value: 50"):
+        ppax.film(run, tmp_path / "a.gif", fps=60)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # to count frames, imageio_ffmpeg starts ffmpeg
 def test_an_mp4_has_every_frame(tmp_path):
     ffmpeg = pytest.importorskip("imageio_ffmpeg")

@@ -114,6 +114,11 @@ def test_a_directory_with_a_link_is_refused(run, tmp_path):
         learner_of(run)
 
 
+def test_a_tilde_is_the_home_directory(run, monkeypatch):
+    monkeypatch.setenv("HOME", str(run.parent))
+    np.testing.assert_array_equal(learner_of("~/run").arrays[BIAS], [2.0, 2.0])
+
+
 def test_a_directory_without_a_run_is_refused(tmp_path):
     with pytest.raises(ppax.ConfigError, match=r"init_from\.run = '.*none': .*is not a run directory"):
         learner_of(tmp_path / "none")

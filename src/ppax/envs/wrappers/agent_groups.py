@@ -17,6 +17,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.arrays.sequences import where_rows
+from ppax.core.options import require_group_name
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, EnvReset, EnvStep, Key, PyTree, part, static
 from ppax.envs.wrappers.wrapper import Wrapper
@@ -116,8 +117,10 @@ def partition(
     """Return `players` as pairs of group and indices; ConfigError unless each agent is in exactly one group.
 
     `players` has the agents of each group by their indices, or by their `names`; `name` is that of the environment.
+    Raises ConfigError for invalid names of groups, too.
     """
     for group, members in players.items():
+        require_group_name(group)
         if isinstance(members, str):
             raise ConfigError(f"groups: {group} = {members!r}: must be a list; nearest valid value: {[members]}")
     for one in (one for members in players.values() for one in members if isinstance(one, str) and one not in names):

@@ -75,6 +75,7 @@ def write_bundle(
     own = in_float32 = Interface(policy, return_value=return_value)
     if acting_dtypes(policy.agent, policy.spec.num_agents) != {"float32"}:
         in_float32 = Interface(policy.in_float32(), return_value=return_value)  # with the same inputs and outputs
+    scores = None if scores is None else {name: _number(name, x) for name, x in scores.items()}
     made: dict[str, Format] = {}
     left_out: dict[str, str] = {}
     for name in _checked(formats):
@@ -217,6 +218,16 @@ def _description(
         "scores": None if scores is None else {name: finite_or_none(x) for name, x in scores.items()},
         "spec": archive.to_json(policy.spec.to_data()),
     }
+
+
+def _number(name: str, given: Any) -> int | float | None:
+    """Return a score, a number of Python, NumPy or JAX, as a number of Python; None is no value. Else ConfigError."""
+    x = given
+    if isinstance(given, np.generic | np.ndarray | jax.Array) and np.size(given) == 1:
+        x = given.item()
+    if x is None or isinstance(x, int | float):
+        return x
+    raise ConfigError(f"scores[{name!r}] = {given!r}: must be a number, as 475.0")
 
 
 def _entry(leaf: InterfaceArray) -> dict[str, Any]:

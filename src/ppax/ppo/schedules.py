@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -208,6 +209,10 @@ def _members(schedule: Any) -> list[Any]:
     return _members(schedule.first) + _members(schedule.second) if isinstance(schedule, Both) else [schedule]
 
 
+def _constant(value: Any, _: Any) -> Any:
+    return value
+
+
 def _changes(schedule: Any) -> list[Callable[[Any], Any]]:
     """Return functions from a number to the extreme values that a schedule of ppax takes it to, the last one last."""
     if isinstance(schedule, Constant):
@@ -218,7 +223,7 @@ def _changes(schedule: Any) -> list[Callable[[Any], Any]]:
     values = list(schedule.values)
     if isinstance(schedule, Interpolated) and schedule.by == "progress" and schedule.at[-1] == 1 and len(values) > 1:
         values[-1] = values[-1] + NEARLY * (values[-2] - values[-1])
-    return [lambda _, value=value: value for value in values]
+    return [functools.partial(_constant, value) for value in values]
 
 
 def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = "") -> Any:

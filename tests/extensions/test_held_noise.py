@@ -194,7 +194,7 @@ def test_an_action_of_an_extension_before_it_is_not_lost():
         state = ppax.start(agent, ENV, 10, jax.random.key(0))
         return agent.act(state.learner, state.actor.carry, state.actor.obs, state.actor.first, None, jax.random.key(1))
 
-    with pytest.raises(ppax.ConfigError, match="held_noise would replace the action of nines; .* put it before nines"):
+    with pytest.raises(ppax.ConfigError, match=r"held_noise would replace the action of nines; .* put it before nines"):
         started(ppax.extensions.FeatureNorm(), Nines(), HeldNoise())
     np.testing.assert_array_equal(started(ppax.extensions.FeatureNorm(), HeldNoise(), Nines()).action, 9.0)
 

@@ -169,7 +169,7 @@ def knots(schedule: Any) -> tuple[Array, Array]:
     position of training progress is above 1.
     """
     at, values = schedule.at, schedule.values
-    if len(at) != len(values) or not at:
+    if len(at) != len(values) or len(at) == 0:
         raise ConfigError(
             f"schedule: at has {len(at)} entries and values has {len(values)}; "
             "they must have the same number of entries, at least 1"

@@ -33,7 +33,6 @@ __all__ = [
     "anneal_parts",
     "annealed",
     "changed_numbers",
-    "check_values",
     "knots",
     "piecewise",
     "replace_at",
@@ -210,6 +209,10 @@ def _members(schedule: Any) -> list[Any]:
 
 def _changes(schedule: Any) -> list[Callable[[Any], Any]]:
     """Return functions from a number to the extreme values that a schedule of ppax takes it to, the last one last."""
+
+    def set_to(value: Any) -> Callable[[Any], Any]:
+        return lambda _: value
+
     if isinstance(schedule, Constant):
         return []
     if isinstance(schedule, Linear | Cosine):
@@ -218,7 +221,7 @@ def _changes(schedule: Any) -> list[Callable[[Any], Any]]:
     values = list(schedule.values)
     if isinstance(schedule, Interpolated) and schedule.by == "progress" and schedule.at[-1] == 1 and len(values) > 1:
         values[-1] = values[-1] + NEARLY * (values[-2] - values[-1])
-    return [lambda _, value=value: value for value in values]
+    return [set_to(value) for value in values]
 
 
 def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = "") -> Any:

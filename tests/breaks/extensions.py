@@ -104,8 +104,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a metric takes the place of another of its name",
-        '    if taken is not None:\n        raise ConfigError(f"extensions.{name}: the metric',
-        '    if False:\n        raise ConfigError(f"extensions.{name}: the metric',
+        '    if taken is not None:\n        raise ConfigError(\n            f"extensions.{name}: the metric',
+        '    if False:\n        raise ConfigError(\n            f"extensions.{name}: the metric',
         (
             EXTENSION + "test_a_metric_whose_name_is_taken_is_refused",
             EXTENSION + "test_two_extensions_do_not_share_a_metric",

@@ -313,8 +313,8 @@ DATA = [
     ),
     Mutation(
         "rewards over the variance",
-        "steps.reward * jax.lax.rsqrt(stats.var.high + EPSILON)",
-        "steps.reward / (stats.var.high + EPSILON)",
+        "steps.reward * jax.lax.rsqrt(stats.var.high + epsilon)",
+        "steps.reward / (stats.var.high + epsilon)",
         (NORMALIZE + "test_reward_scaling_does_not_centre_and_clips",),
     ),
     Mutation(

@@ -51,7 +51,7 @@ MUTATIONS = [
     ),
     Mutation(
         "entries that are left out are normalised",
-        "return jnp.where(kept, one(s.stats, x), x)",
+        "return jnp.where(kept, one(s.stats, x), x / 255 if bytes_left else x)",
         "return one(s.stats, x)",
         (LEFT, NAMES),
         "ppo/normalization.py",

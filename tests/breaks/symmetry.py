@@ -27,8 +27,8 @@ MUTATIONS = [
     ),
     Mutation(
         "the loss of mirrored rows has no value loss",
-        "total: Array = policy_loss + agent.vf_coef * value",
-        "total: Array = policy_loss",
+        "total: Array = weighted(policy_loss, acting_weight(batch)) + agent.vf_coef * value",
+        "total: Array = weighted(policy_loss, acting_weight(batch))",
         (SYMMETRY + "test_augmentation_is_the_loss_of_the_mirrored_rollout",),
         "ppo/extension.py",
     ),

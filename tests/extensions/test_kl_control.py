@@ -17,7 +17,7 @@ from ppax.extensions.kl_control import COEF_RANGE, KLState, rate_change
 from ppax.networks import mlp
 from ppax.ppo.diagnostics import History
 from ppax.ppo.losses import KLPenalty
-from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.minibatches import Shuffle, ShuffleRows
 from ppax.ppo.optimizers import ActorCritic, Optax
 from ppax.training.collection import collect
 from support.learned import extended
@@ -104,7 +104,7 @@ def test_the_coefficient_stays_finite_for_ever():
     for kl, end in ((1.0, COEF_RANGE), (0.0, 1 / COEF_RANGE)):
         kept = control.init(PENALTY, None, None).state
         for _ in range(50):
-            kept = ended(control, control.begin(kept), jnp.full((1, 1), kl), np.ones((1, 1), bool)).state
+            kept = ended(control, control.begin(kept), jnp.full((1, 2), kl), np.ones((1, 2), bool)).state
         assert kept.coef == end
 
 
@@ -349,3 +349,18 @@ def test_an_actor_that_cannot_stop_alone_is_refused(options, control, text):
     agent = ppax.PPO(mlp(env), extensions=(control,), **options)
     with pytest.raises(ppax.ConfigError, match=rf"kl_control\.stops = 'actor': {text}"):
         ppax.start(agent, env, 8, jax.random.key(0))
+
+
+@pytest.mark.parametrize(("rows", "refused"), [(64, True), (32, False)])
+def test_one_minibatch_of_all_rows_is_refused_where_its_size_is_known(rows, refused):
+    env = ppax.make("CartPole-v1", 4)
+    agent = ppax.PPO(mlp(env, (4,)), minibatch=ShuffleRows(rows), num_epochs=1, extensions=(KLControl(0.01),))
+
+    def trained():
+        return ppax.fit(agent, env, 64, num_steps=16, log=ppax.Log(console=False))
+
+    if refused:
+        with pytest.raises(ppax.ConfigError, match=r"kl_control\.target_kl: with one gradient step .* fewer rows"):
+            trained()
+    else:
+        assert trained().history

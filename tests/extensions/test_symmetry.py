@@ -212,6 +212,14 @@ def test_a_minus_of_bytes_is_refused():
         jax.eval_shape(agent.update, learner, rollout._replace(steps=steps), jax.random.key(2))
 
 
+@pytest.mark.parametrize("space", [spaces.MultiDiscrete([3, 3]), spaces.MultiBinary(2)])
+def test_a_minus_of_categories_is_refused(space):
+    key = jax.random.key(0)
+    with pytest.raises(ConfigError, match=r"observation = \[-2, -1\]: .* categories.*nearest valid value: \[2, 1\]"):
+        Symmetry((-2, -1), (2, 1)).init(None, space, key)
+    Symmetry((2, 1), (2, 1)).init(None, space, key)
+
+
 def test_the_mirror_loss_of_choices_is_a_divergence():
     """KL of the mirrored policy of the original from the policy of the mirror image, from logits in float64."""
     agent, learner, rollout = setting("CartPole-v1")

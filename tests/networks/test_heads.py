@@ -212,3 +212,9 @@ def test_log_std_init_without_standard_deviation_is_refused(space, options):
     """Refuse `log_std_init` for discrete and Beta actions, where it has no effect."""
     with pytest.raises(ConfigError, match=r"log_std_init = -0\.5"):
         head_for(SPACES[space], **options, log_std_init=-0.5)
+
+
+@pytest.mark.parametrize(("value", "said"), [(1000.0, "at most 40"), (-50.0, "at least -40"), (np.nan, "finite")])
+def test_a_log_std_init_beyond_float32_is_refused(value, said):
+    with pytest.raises(ConfigError, match=rf"log_std_init = .*{said}"):
+        head_for(SPACES["box"], log_std_init=value)

@@ -16,7 +16,8 @@ from ppax.ppo.extension import Extension, Rows, Terms
 class FeatureNorm(Extension):
     """Penalty on large features: coef * mean square of the network's features, summed over those of actor and critic.
 
-    Merity et al. 2017, https://arxiv.org/abs/1708.01009
+    Merity et al. 2017, https://arxiv.org/abs/1708.01009. A network of one module that returns (policy, value) has no
+    other features than these outputs, which are then penalised.
     """
 
     coef: Scalar = number("weight of the features' mean square in the loss", default=1e-3, low=0.0)

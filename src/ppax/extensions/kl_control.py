@@ -114,14 +114,20 @@ class KLControl(Extension):
             raise ConfigError(
                 f"kl_control.coef_target: {type(loss).__name__} has no kl_coef to adapt; use KLPenalty (kl_penalty)"
             )
-        if agent.num_epochs == agent.minibatch.num_minibatches == 1 and self.needs_latest_policy:
-            raise ConfigError(
-                f"kl_control.{self.needs_latest_policy}: with one gradient step per update the KL before it is always "
-                "0; set num_epochs or minibatch.num_minibatches to at least 2, or leave it out"
-            )
+        if agent.num_epochs == agent.minibatch.num_minibatches == 1:
+            self._refuse_one_step()
         one = jnp.float32(1.0)
         rate, coef = (None if target is None else one for target in (self.rate_target, self.coef_target))
         return ExtensionState(KLState(rate, coef))
+
+    def _refuse_one_step(self) -> None:
+        """Raise ConfigError if a control is on, for an update of one gradient step, before which the KL is always 0."""
+        if self.needs_latest_policy:
+            raise ConfigError(
+                f"kl_control.{self.needs_latest_policy}: with one gradient step per update the KL before it is always "
+                "0; set num_epochs or minibatch.num_minibatches to at least 2, with minibatches of a given size fewer "
+                "rows, or leave it out"
+            )
 
     def begin(self, state: KLState) -> KLState:
         """Return KLControl's state at the start of an update: the early stop, if on, has not stopped it yet."""
@@ -167,8 +173,11 @@ class KLControl(Extension):
     def after(self, agent: Any, learner: LearnerState, state: KLState, inner: KLState, learned: Learned) -> After:
         """Return KLControl's state with kl_coef adapted by the mean KL of the update's last epoch.
 
-        Without a target of the penalty (`coef_target`), kl_coef stays. The learner is returned as it is.
+        Without a target of the penalty (`coef_target`), kl_coef stays. The learner is returned as it is. Raises
+        ConfigError where the update has had only one gradient step.
         """
+        if learned.history.acts.size == 1:  # known only now where the size of minibatches is given, not their number
+            self._refuse_one_step()
         rate, coef, _ = inner
         if self.coef_target is None:
             return After(learner, KLState(rate, coef))

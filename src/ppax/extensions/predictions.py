@@ -93,7 +93,8 @@ class SelfPrediction(Extension):
     Schwarzer et al. 2021, https://arxiv.org/abs/2007.05929. The term of the loss is coef * (1 - cosine of prediction
     and target), a mean over the networks of actor and critic: eq. 5 of the paper plus 1. Targets are features of the
     current encoder behind a stop-gradient, as in the paper's variant tau = 0, which has no moving average of the
-    encoder. Unlike in the paper, prediction is one step ahead, not K = 5, and there are no projections.
+    encoder. Unlike in the paper, prediction is one step ahead, not K = 5, and there are no projections. A network of
+    one module that returns (policy, value) has no other features than these outputs, which are then predicted.
     """
 
     coef: Scalar = number("weight of the distance between predicted and next features", default=0.5, low=0.0)

@@ -14,9 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium import spaces
 from jax import Array
 
-from ppax.core.types import Batch, ConfigError, Scalar, number, part, static
+from ppax.core.types import Batch, ConfigError, ExtensionState, Key, Scalar, number, part, static
 from ppax.distributions import BallNormal, Beta, Categorical, Normal, SquashedNormal
 from ppax.distributions.boxes import along
 from ppax.ppo.extension import Extension, Rows, Terms
@@ -46,6 +47,16 @@ class Symmetry(Extension):
         default=None,
         low=0.0,
     )
+
+    def init(self, agent: Any, observation_space: spaces.Space, key: Key) -> ExtensionState:
+        """Return an empty state; ConfigError where the image of categories (MultiDiscrete, MultiBinary) has a minus."""
+        categories = isinstance(observation_space, spaces.MultiDiscrete | spaces.MultiBinary)
+        if categories and any(place < 0 for place in self.observation):
+            raise ConfigError(
+                f"symmetry.observation = {list(self.observation)}: observations of {observation_space} are categories, "
+                f"which have no sign; nearest valid value: {[abs(place) for place in self.observation]}"
+            )
+        return ExtensionState()
 
     def terms(self, rows: Rows) -> Terms:
         """Return the augmentation loss and the mirror loss of each row, [N] each; one whose weight is none is left out.

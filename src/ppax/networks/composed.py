@@ -14,6 +14,7 @@ from jax import Array
 
 from ppax.core.parts import brief, slot, slot_table
 from ppax.core.types import ConfigError, Key, Memory, Outputs, Params, PyTree, Scalar, part, static
+from ppax.devices.platforms import float32_products
 from ppax.distributions import normal as equations
 from ppax.networks.encoders import Auto, EntryReader, Flat, named_encoders, readers
 from ppax.networks.heads import BOX_DEFAULTS, BoxOptions, Head, head_for, require_features_for_noise, same_actions
@@ -356,7 +357,9 @@ class Composed(BoxOptions):
         if not self.gsde:
             return Outputs(self.head(policy, log_std, action_mask), value)
         latent, log_std = latent.astype(jnp.float32), log_std.astype(jnp.float32)
-        distribution = self.head(policy, equations.log_std_of(latent, log_std), action_mask)
+        with float32_products():
+            own_log_std = equations.log_std_of(latent, log_std)
+        distribution = self.head(policy, own_log_std, action_mask)
         return Outputs(distribution, value, equations.noise_basis(latent, log_std))
 
     def rescale_value(self, params: Params, scale: Scalar, shift: Scalar) -> Params:

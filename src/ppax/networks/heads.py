@@ -19,6 +19,7 @@ from gymnasium import spaces
 from jax import Array
 
 from ppax.core import imports
+from ppax.core.options import check_limits
 from ppax.core.protocols import Distribution
 from ppax.core.types import ConfigError, PyTree, part, static
 from ppax.distributions import BallNormal, Beta, Categorical, Factorised, Joint, Normal, SquashedNormal
@@ -222,11 +223,14 @@ def _mask_size(head: Head) -> int:
     return head.size if isinstance(head, CategoricalHead | IndependentHead) else 1
 
 
+LOG_STD_LIMITS = {"low": -40.0, "high": 40.0}  # so that the variance is a number of float32
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoxOptions:
     """Options of Box actions: arguments of `head_for`, and fields of every network that has a head of ppax."""
 
-    log_std_init: float = static("initial log standard deviation of Box actions", default=0.0)
+    log_std_init: float = static("initial log standard deviation of Box actions", default=0.0, **LOG_STD_LIMITS)
     distribution: str = static(
         "distribution of Box actions: normal (clipped to the box), squashed (tanh), beta, or ball (tanh of the norm); "
         "or the import path of a function action space -> head",
@@ -361,6 +365,7 @@ def _check(options: BoxOptions) -> None:
     if family not in FAMILIES:
         nearest = difflib.get_close_matches(str(family), FAMILIES, n=1, cutoff=0.0)[0]
         raise ConfigError(f"distribution = {family!r}: must be one of {', '.join(FAMILIES)}; nearest: {nearest}")
+    check_limits("log_std_init", options.log_std_init, LOG_STD_LIMITS)
     for name, value in (("std_min", low), ("std_max", high), ("ball_radius", radius)):
         if value is not None and not 0.0 < value < np.inf:
             raise ConfigError(f"{name} = {value}: must be above 0 and finite")

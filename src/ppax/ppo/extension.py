@@ -556,4 +556,7 @@ def require_new(name: str, own: Iterable[str], others: Mapping[str, Array]) -> N
     """
     taken = next((one for one in own if one in others), None)
     if taken is not None:
-        raise ConfigError(f"extensions.{name}: the metric {taken!r} exists already; give it another name")
+        raise ConfigError(
+            f"extensions.{name}: the metric {taken!r} exists already; give this metric of its class another "
+            "name, or leave one of the two extensions out"
+        )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -34,7 +33,6 @@ __all__ = [
     "anneal_parts",
     "annealed",
     "changed_numbers",
-    "check_values",
     "knots",
     "piecewise",
     "replace_at",
@@ -170,7 +168,7 @@ def knots(schedule: Any) -> tuple[Array, Array]:
     position of training progress is above 1.
     """
     at, values = schedule.at, schedule.values
-    if len(at) != len(values) or not at:
+    if len(at) != len(values) or len(at) == 0:
         raise ConfigError(
             f"schedule: at has {len(at)} entries and values has {len(values)}; "
             "they must have the same number of entries, at least 1"
@@ -209,12 +207,12 @@ def _members(schedule: Any) -> list[Any]:
     return _members(schedule.first) + _members(schedule.second) if isinstance(schedule, Both) else [schedule]
 
 
-def _constant(value: Any, _: Any) -> Any:
-    return value
-
-
 def _changes(schedule: Any) -> list[Callable[[Any], Any]]:
     """Return functions from a number to the extreme values that a schedule of ppax takes it to, the last one last."""
+
+    def set_to(value: Any) -> Callable[[Any], Any]:
+        return lambda _: value
+
     if isinstance(schedule, Constant):
         return []
     if isinstance(schedule, Linear | Cosine):
@@ -223,7 +221,7 @@ def _changes(schedule: Any) -> list[Callable[[Any], Any]]:
     values = list(schedule.values)
     if isinstance(schedule, Interpolated) and schedule.by == "progress" and schedule.at[-1] == 1 and len(values) > 1:
         values[-1] = values[-1] + NEARLY * (values[-2] - values[-1])
-    return [functools.partial(_constant, value) for value in values]
+    return [set_to(value) for value in values]
 
 
 def replace_at(tree: Any, path: str, change: Callable[[Any], Any], above: str = "") -> Any:

@@ -227,7 +227,7 @@ def test_a_teacher_with_memory_is_refused_where_agents_act_in_turns(kind):
     else:
         agent = pupil(env, teacher)
         agent = agent if kind == "shared" else ppax.Independent(agent, 2)
-    with pytest.raises(ConfigError, match=r"distillation.teacher: has a memory, .* turns, .* teacher without memory"):
+    with pytest.raises(ConfigError, match=r"distillation\.teacher: has a memory, .* turns, .* teacher without memory"):
         ppax.fit(agent, env, 16, num_steps=8, log=QUIET)
 
 

@@ -201,7 +201,9 @@ def test_a_moment_may_have_fewer_bits(factory):
 
 def test_a_run_with_a_moment_of_fewer_bits():
     env = ppax.make("CartPole-v1", 2)
-    separate = optimizers.ActorCritic(Optax(optax.lion, mu_dtype="bfloat16"))
-    for optimizer in (Optax(optax.adam, mu_dtype=jnp.bfloat16), separate):
+    for optimizer in (
+        Optax(optax.adam, mu_dtype=jnp.bfloat16),
+        optimizers.ActorCritic(Optax(optax.lion, mu_dtype="bfloat16")),
+    ):
         agent = ppax.PPO(mlp(env, hidden=(4,)), optimizer=optimizer)
         assert ppax.fit(agent, env, 16, num_steps=8, log=Log(console=False)).steps_done

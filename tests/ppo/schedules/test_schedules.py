@@ -202,6 +202,14 @@ def test_values_within_the_limits_are_taken(schedule):
     dataclasses.replace(AGENT, schedule=schedule).check()
 
 
+@pytest.mark.parametrize("schedule", [Steps, Interpolated])
+def test_knots_may_be_numpy_arrays(schedule):
+    lists, arrays = ((0.0, 0.5), (1e-3, 1e-4)), (np.array([0.0, 0.5]), np.array([1e-3, 1e-4]))
+    np.testing.assert_array_equal(
+        used(schedule(at=arrays[0], values=arrays[1]), 8), used(schedule(("learning_rate",), *lists), 8)
+    )
+
+
 def test_combined_schedules_apply_in_order():
     parts = Linear(("gamma",)), Steps(("ent_coef",), values=(0.5,))
     agent = Both(*parts)(AGENT, jnp.float32(0.5), jnp.float32(0.0))

@@ -320,7 +320,7 @@ def _copied(x: Any) -> Any:
     """Return a copy of the array `x`: a NumPy array, or, for random keys, which have no NumPy form, new keys."""
     if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         return np.array(x, copy=True)
-    return jax.random.wrap_key_data(np.array(jax.random.key_data(x), copy=True), impl=jax.random.key_impl(x))
+    return jax.random.wrap_key_data(jnp.array(jax.random.key_data(x), copy=True), impl=jax.random.key_impl(x))
 
 
 def policy_of(state: TrainState) -> TrainState:

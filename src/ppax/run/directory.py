@@ -472,8 +472,8 @@ def _refuse_remains(path: Path, names: tuple[str, ...]) -> None:
     replaced = [name for name in REPLACED[names] if os.path.lexists(path / name)]
     if replaced and not (read_about(path) or name_of_sweep(path).id):
         raise ConfigError(
-            f"{path} has no run file, but it holds {', '.join(replaced)}, which would be replaced: move them, or choose "
-            f"another directory; nearest valid value: {_first_missing(path / 'run')}"
+            f"{path} has no run file, but it holds {', '.join(replaced)}, which would be replaced: move them, or "
+            f"choose another directory; nearest valid value: {_first_missing(path / 'run')}"
         )
 
 

@@ -73,8 +73,8 @@ def film(
 ) -> Film:
     """Play `episodes` episodes, at most `max_steps` steps in all, write them as the video `path`, and return its data.
 
-    `path` ends in .gif or .mp4; a GIF has at most 50 frames per second, `fps`. `source` is a run of `fit` or `resume`, a run directory, a bundle, or a policy, which
-    needs `env`; without `env` a run, run directory or bundle plays in the environment of its evaluations: with the
+    `path` ends in .gif or .mp4; a GIF has at most 50 frames per second, `fps`. `source` is a run of `fit` or `resume`, a
+    run directory, a bundle, also one on the Hugging Face Hub, "hf://OWNER/NAME", or a policy, which needs `env`; without `env` a run, run directory or bundle plays in the environment of its evaluations: with the
     run's `eval.env_params`, and, if a schedule changes parameters of the environment during training, with their last
     values. `env_params`, such as {"gravity": 15.0}, have priority over the parameters of that environment or of `env`.
     With `best` the best policy by `best.metric` plays, with `step` the checkpoint of a run directory after so many
@@ -295,8 +295,8 @@ def require_video(path: Path, frames_per_second: float = FRAMES_PER_SECOND) -> N
 def write_video(path: Path, frames: Iterable[np.ndarray], frames_per_second: float) -> int:
     """Write frames, uint8 [H, W, 3] and all of one size, as a video, and return their number.
 
-    `path` ends in .gif or .mp4, which chooses the format. Raises ConfigError for another ending, and for more frames per
-    second than the format can have; ImportError if the format's encoder is not installed.
+    `path` ends in .gif or .mp4, which chooses the format. Raises ConfigError for another ending, and for more frames
+    per second than the format can have; ImportError if the format's encoder is not installed.
     """
     require_video(path, frames_per_second)
     pictures = list(frames)

@@ -245,7 +245,7 @@ def test_an_empty_name_is_not_the_current_directory(tmp_path, monkeypatch, capsy
     with pytest.raises(ppax.ConfigError, match="run_dir = '': must be a path"):
         fit("")
     with pytest.raises(SystemExit):
-        main(["train", "CartPole-v1", "--run-dir", ""])
+        main.main(["train", "CartPole-v1", "--run-dir", ""])
     assert "--run-dir: '' is no path" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

@@ -74,12 +74,13 @@ def film(
     """Play `episodes` episodes, at most `max_steps` steps in all, write them as the video `path`, and return its data.
 
     `path` ends in .gif or .mp4; a GIF has at most 50 frames per second, `fps`. `source` is a run of `fit` or `resume`,
-    a run directory, a bundle, or a policy, which needs `env`; without `env` a run, run directory or bundle plays in the
-    environment of its evaluations: with the run's `eval.env_params`, and, if a schedule changes parameters of the
-    environment during training, with their last values. `env_params`, such as {"gravity": 15.0}, have priority over the
-    parameters of that environment or of `env`. With `best` the best policy by `best.metric` plays, with `step` the
-    checkpoint of a run directory after so many environment steps, as in `ppax.load`. Needs the extra `video`. Pictures
-    come from the environment: from `render(state)` of a compiled one, with `render_mode="rgb_array"` on the host.
+    a run directory, a bundle, also one on the Hugging Face Hub, "hf://OWNER/NAME", or a policy, which needs `env`;
+    without `env` a run, run directory or bundle plays in the environment of its evaluations: with the run's
+    `eval.env_params`, and, if a schedule changes parameters of the environment during training, with their last
+    values. `env_params`, such as {"gravity": 15.0}, have priority over the parameters of that environment or of `env`.
+    With `best` the best policy by `best.metric` plays, with `step` the checkpoint of a run directory after so many
+    environment steps, as in `ppax.load`. Needs the extra `video`. Pictures come from the environment: from
+    `render(state)` of a compiled one, with `render_mode="rgb_array"` on the host.
 
     Raises ConfigError, and writes nothing, if the environment gives no pictures; ImportError if the video encoder is
     not installed.

@@ -318,6 +318,14 @@ def test_everything_in_the_archive_is_stored(tmp_path):
     assert archive.read_archive(tmp_path / "b.zip")[0]["formats"].keys() == {"numpy"}
 
 
+@pytest.mark.parametrize("obs", [np.zeros((1, 2), int), np.full((1, 1), 9), np.full((1, 3), 9), np.array(9)])
+def test_wrong_shapes_and_numbers_of_categories_are_value_errors(obs, tmp_path):
+    spec = PolicySpec(spaces.MultiDiscrete([3, 4, 5]), spaces.Discrete(2))
+    exported.random_policy(spec).export(tmp_path / "b.zip", NUMPY)
+    with pytest.raises(ValueError, match=r"^obs has (shape .*, expected \(1, 3\)|the number 9; must be from 0 to 4)$"):
+        NumpyPolicy(tmp_path / "b.zip")({"obs": obs, "first": [True]})
+
+
 def test_the_reader_refuses_numbers_that_the_policy_does_not_take(tmp_path):
     entries = {
         "far": spaces.Box(-(2**40), 2**40, (1,), np.int64),

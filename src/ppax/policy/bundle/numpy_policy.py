@@ -80,14 +80,15 @@ class NumpyPolicy:
             wrong = {"missing": self._names - inputs.keys(), "unknown": inputs.keys() - self._names}
             said = "; ".join(f"{what}: {', '.join(sorted(map(str, names)))}" for what, names in wrong.items() if names)
             raise ValueError(f"inputs {said}; this policy takes {', '.join(sorted(self._names))}")
-        arrays = {x["name"]: self._input(x, np.asarray(inputs[x["name"]])) for x in self.inputs}
+        given = {x["name"]: np.asarray(inputs[x["name"]]) for x in self.inputs}
         # of unequal batch sizes that of most inputs: the others are named below
-        sizes = [len(arrays[x["name"]]) for x in self.inputs if arrays[x["name"]].ndim == len(x["shape"])]
+        sizes = [len(given[x["name"]]) for x in self.inputs if given[x["name"]].ndim == len(x["shape"])]
         batch = max(sizes, key=sizes.count, default=1)
-        shapes = {x["name"]: (arrays[x["name"]].shape, (batch, *x["shape"][1:])) for x in self.inputs}
+        shapes = {x["name"]: (given[x["name"]].shape, (batch, *x["shape"][1:])) for x in self.inputs}
         wrong_shapes = [f"{name} has shape {x}, expected {y}" for name, (x, y) in shapes.items() if x != y]
         if wrong_shapes:
             raise ValueError("; ".join(wrong_shapes))
+        arrays = {x["name"]: self._input(x, given[x["name"]]) for x in self.inputs}
         if batch not in self._prepared:
             if len(self._prepared) == KEPT:
                 self._prepared.clear()

@@ -158,12 +158,13 @@ def _of_agent(agent: Agent, members: int) -> Agent:
 def _check_each(agent: Agent, agents: Agent) -> None:
     """Raise ConfigError where a number of a member's agent is out of range, or its options contradict each other.
 
-    `agents` is `agent` with a leading axis [S] on every leaf. Tracers are not checked. Of members that differ only in
+    `agents` is `agent` with a leading axis [S] on every leaf. Tracers, as all leaves of `agents` are in a program, are
+    not checked. Of members that differ only in
     numbers that no option can contradict, such as learning rates, one is checked, as a check takes some ms.
     """
     check_numbers(agent)
     given, structure = jax.tree_util.tree_flatten_with_path(agent)
-    if any(isinstance(x, jax.core.Tracer) for _, x in given):
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(agents)):
         return
     leaves = [np.asarray(x) for x in jax.device_get(jax.tree.leaves(agents))]
     extended = any(ppo.extensions for ppo, _ in agent.learners(NO_STREAMS))  # which may check any number

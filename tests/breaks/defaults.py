@@ -36,8 +36,8 @@ MUTATIONS = [
     ),
     Mutation(
         "minibatches of recurrent networks divide rows, not sequences",
-        'option("seq_len") or (config["num_steps"] if whole else 1)',
-        'option("seq_len") or 1',
+        'else length) or (config["num_steps"] if whole else 1)',
+        "else length) or 1",
         (TESTS + "test_minibatches_divide_the_rollout_and_have_about_the_rows",),
         DEFAULTS_FILE,
     ),

@@ -367,7 +367,7 @@ MUTATIONS: list[Mutation] = [
         "a range of seeds lacks its last one",
         "return range(first, last + 1)",
         "return range(first, last)",
-        ("tests/sweeps/test_plan.py::test_seeds_may_be_a_range_with_both_ends",),
+        ("tests/sweeps/test_plan.py::test_seeds_may_be_a_range_with_both_ends_or_of_python_and_numpy",),
         "sweeps/plan.py",
     ),
     Mutation(

@@ -1,6 +1,5 @@
 """Extensions on the command line: the list, options of one, help."""
 
-from pathlib import Path
 
 import pytest
 
@@ -99,12 +98,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_wrong_is_refused_in_one_sentence(text, capsys):
+def test_what_is_wrong_is_refused_in_one_sentence(text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     assert main(["train", "CartPole-v1", *text.split()]) == 2
     error = capsys.readouterr().err.strip()
     assert WRONG[text] in error
     assert "\n" not in error
-    assert not Path("runs").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---------------------------------------------------------------- help

@@ -312,7 +312,7 @@ def test_the_limits_themselves_are_allowed(path):
 def test_every_number_of_an_agent_has_a_limit():
     """Every number has a bound or is explicitly unbounded (NaN and wrong types are always refused)."""
     unbounded = {path for path, (option, _) in OPTIONS.items() if option.kind in (int, float) and not option.limits}
-    own = {"agent.network.log_std_init", "agent.extensions.entropy_target.target", "agent.normalization.mean"}
+    own = {"agent.extensions.entropy_target.target", "agent.normalization.mean"}
     assert unbounded == own
 
 

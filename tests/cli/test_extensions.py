@@ -1,6 +1,5 @@
 """Extensions on the command line: the list, options of one, help."""
 
-
 import pytest
 
 import ppax

@@ -2,6 +2,7 @@
 
     python benchmarks/changed_spaces.py            # three tasks, five seeds; some ten minutes
     python benchmarks/changed_spaces.py --quick    # one seed, few steps, nothing written
+    python benchmarks/changed_spaces.py --rows     # why CartPole falls back: three minutes, printed
 
 `point`: a point with inertia flies in three dimensions; its reward is minus its distance to a goal. The first policy
 is trained with the goal at the origin, and observes position and velocity. Then goals are drawn in each episode: these
@@ -12,11 +13,15 @@ policy sees the angle alone, with which it reaches about 42; the new numbers are
 Three runs of the same length: from the first policy with the new numbers (`init_from.observations`); from random
 weights with the same observations; and from the first policy without the new numbers. `difference` is the largest
 difference of the policies' outputs before training, for observations at random.
+
+`--rows` has no first policy: the weights of the first layer for place and velocities are those of a new network, a
+tenth of them, or 0 as new weights are. It prints the evaluations of each seed.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 from typing import Any, NamedTuple
 
@@ -129,6 +134,22 @@ def difference(first: ppax.TrainedRun, begun: Any, start: ppax.InitFrom, places:
     return max(float(jnp.abs(x - y).max()) for x, y in pairs)
 
 
+def from_rows(scale: float, seed: int) -> list[float]:
+    """Returns of a new network on CartPole, whose weights for place and velocities are multiplied by `scale`."""
+    agent, env, run = plan("CartPole", 100_000, seed, first=False, seen=True)
+    state = ppax.start(agent, env, run.num_steps, jax.random.key(seed))
+    params = state.learner.params
+    for tower in ("actor", "critic"):
+        layer = params[tower]["0"]
+        rows = jnp.array([[scale], [scale], [1.0], [scale]])  # place, velocity, angle, angular velocity
+        params = {**params, tower: {**params[tower], "0": {**layer, "kernel": layer["kernel"] * rows}}}
+    state = dataclasses.replace(state, learner=state.learner._replace(params=params))
+    settings = {"num_steps": run.num_steps, "log": run.log, "init_from": ppax.InitFrom(state, keep=("params",))}
+    evaluation = ppax.EvalSettings(every=2, episodes=128)
+    done = ppax.fit(agent, env, 100_000, seed + 100, evaluation=evaluation, **settings)
+    return [round(row["eval_return"]) for row in done.history if np.isfinite(row["eval_return"])]
+
+
 def spread(values: list[float]) -> dict[str, float]:
     """Median and range."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
@@ -139,8 +160,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="a smoke test: one seed, few steps, nothing written")
+    parser.add_argument("--rows", action="store_true", help="weights of the new numbers at 0 without a first policy")
     options = parser.parse_args()
     seeds = [1000] if options.quick else [1000 + i for i in range(options.seeds)]
+    if options.rows:
+        for scale in (1.0, 0.1, 0.0):
+            for seed in seeds:
+                print(f"weights x {scale}, seed {seed}:", *from_rows(scale, seed), flush=True)
+        return
     task = "A trained policy gets three new numbers of its observation: mean return of an evaluation"
     report = Report(None if options.quick else "changed_spaces", task, {"seeds": seeds, "tasks": TASKS, "runs": RUNS})
     results: dict[str, list[dict[str, Any]]] = {}

@@ -2,7 +2,8 @@
 
     python benchmarks/smooth_actions.py            # half an hour on two cores; results/smooth_actions.json and .png
     python benchmarks/smooth_actions.py --quick    # two seeds, few iterations, nothing written
-    python benchmarks/smooth_actions.py --task brax/hopper --iterations 100    # hours on a CPU; results by its name
+    python benchmarks/smooth_actions.py --task Hopper-v5 --iterations 150 --seeds 3    # half an hour; own files
+    python benchmarks/smooth_actions.py --task brax/hopper --iterations 100    # hours on a CPU
 
 Pendulum-v1 by default: 16 environments x 128 steps x 60 iterations, the coefficients and seeds of a method in one
 program (`ppax.sweep`). The sensors are exact in training; afterwards the policies, without exploration noise, play 32
@@ -13,7 +14,8 @@ robot.
     change     mean |a_t - a_(t-1)| of the actions that the environment gets, behind the filter if there is one
     jerk       mean second difference |a_t - 2 a_(t-1) + a_(t-2)| of the same
 
-CAPS has the same number as temporal and as spatial coefficient.
+CAPS has the same number as temporal and as spatial coefficient. On a host environment (Hopper-v5) each seed is a run by
+the library's defaults, of as many steps, and every other value is taken.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import dataclasses
 import statistics
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +48,7 @@ TASKS: dict[str, tuple[int, dict[str, Any]]] = {
     "Pendulum-v1": (200, {"learning_rate": 1e-3, "gamma": 0.95, "num_epochs": 10}),
     "brax/hopper": (1000, {"learning_rate": 3e-4, "gamma": 0.99, "num_epochs": 10}),
 }
+HOST = ("Hopper-v5",)
 
 
 @ppax.part
@@ -133,6 +137,63 @@ def measure(task: str, method: str, seeds: int, iterations: int) -> dict[str, An
     return found
 
 
+def measure_host(task: str, method: str, seeds: int, iterations: int) -> dict[str, Any]:
+    """Return the results of every other value of a method [values, seeds], with noisy and with exact sensors."""
+    values = METHODS[method][::2]
+    found: dict[str, Any] = {"values": list(values)}
+    found |= {sensors: {name: [] for name in ("return", "change", "jerk")} for sensors in ("noisy", "exact")}
+    for value in values:
+        extensions = {
+            "CAPS": {"caps": {"temporal_coef": value, "spatial_coef": value}},
+            "L2C2": {"l2c2": {"policy_coef": value}},
+        }.get(method, {})
+        env_params = {"action_filter": value} if method == "filter" else {}
+        runs = [
+            ppax.train(
+                task,
+                total_steps=iterations * 16 * 128,
+                seed=seed,
+                agent={"extensions": extensions},
+                env_params=env_params,
+                log={"console": False},
+            )
+            for seed in range(seeds)
+        ]
+        for sensors, std in (("noisy", SENSOR_NOISE), ("exact", 0.0)):
+            rows = [played_host(run.policy(), task, value if method == "filter" else None, std) for run in runs]
+            for name, numbers in found[sensors].items():
+                numbers.append([round(row[name], 4) for row in rows])
+    return found
+
+
+def played_host(policy: Any, task: str, share: float | None, std: float) -> dict[str, float]:
+    """Return, change of the action and jerk of the policy's mean actions, means over episodes; `share` is a filter's.
+
+    The loop is that of a robot: sensors with noise, the policy, the filter, and the environment as Gymnasium has it.
+    """
+    envs = [gymnasium.make(task) for _ in range(EPISODES)]
+    obs = np.stack([env.reset(seed=i)[0] for i, env in enumerate(envs)]).astype(np.float32)
+    filtered = np.zeros((EPISODES, *envs[0].action_space.shape), np.float32)
+    rng, over = np.random.default_rng(7), np.zeros(EPISODES, bool)
+    total, actions, counts = 0.0, [], []
+    while not over.all():
+        seen = (obs + std * rng.normal(size=obs.shape)).astype(np.float32)
+        action = policy.act(seen if share is None else np.concatenate([seen, filtered], axis=1))
+        if share is not None:
+            action = filtered = filtered + share * (action - filtered)
+        actions.append(action)
+        counts.append(~over)
+        for i in np.flatnonzero(~over):
+            obs[i], reward, terminated, truncated, _ = envs[i].step(action[i])
+            total += float(reward)
+            over[i] = terminated or truncated
+    once = np.diff(np.stack(actions), axis=0)
+    twice = np.diff(once, axis=0)
+    lived = np.stack(counts)
+    change, jerk = (float(np.abs(x).mean(axis=-1)[lived[n:]].mean()) for n, x in ((1, once), (2, twice)))
+    return {"return": total / EPISODES, "change": change, "jerk": jerk}
+
+
 def draw(results: dict[str, Any], task: str, name: str) -> None:
     """Curves of each method over its values: return against change, medians of the seeds, with all seeds as points."""
     import matplotlib
@@ -162,7 +223,7 @@ def draw(results: dict[str, Any], task: str, name: str) -> None:
 def main() -> None:
     """Train, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--task", choices=list(TASKS), default="Pendulum-v1")
+    parser.add_argument("--task", choices=[*TASKS, *HOST], default="Pendulum-v1")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--quick", action="store_true")
@@ -176,8 +237,9 @@ def main() -> None:
     report = Report(None if options.quick else name, task, {"seeds": seeds, "iterations": iterations})
     results: dict[str, Any] = {}
     bars = []
+    measured = measure_host if options.task in HOST else measure
     for method in METHODS:
-        results[method] = found = measure(options.task, method, seeds, iterations)
+        results[method] = found = measured(options.task, method, seeds, iterations)
         for i, value in enumerate(found["values"]):
             shown = {
                 sensors: {key: round(statistics.median(x[i]), 3) for key, x in found[sensors].items()}

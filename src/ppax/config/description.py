@@ -21,7 +21,17 @@ from ppax.config.run_settings import Run
 from ppax.config.user_parts import unimportable
 from ppax.config.validation import is_section
 from ppax.core import imports, untrusted
-from ppax.core.options import Config, check_limits, check_value, flatten, hints_of, is_option, option_of, unflatten
+from ppax.core.options import (
+    Config,
+    check_limits,
+    check_value,
+    flatten,
+    hints_of,
+    is_option,
+    option_of,
+    plain_data,
+    unflatten,
+)
 from ppax.core.parts import Held, Table, name_of
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError
@@ -68,7 +78,7 @@ def describe(part: Any, each: bool = False) -> Config:
         elif is_section(hints[field.name]):
             config[field.name] = describe(value, each)
         elif field.name == "env_params" and value:
-            config[field.name] = unflatten(dict(flatten(params.plain_data(value))))
+            config[field.name] = unflatten(dict(flatten(plain_data(value))))
         elif field.metadata.get("code"):
             code = value.value if isinstance(value, Held) else value
             config[field.name] = imports.import_path(code) or unimportable(code)

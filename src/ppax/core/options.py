@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from ppax.core import imports, unknown_names
 from ppax.core.parts import Table, name_of
@@ -116,7 +115,7 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
 
     With `each`, a number may also be a list with one value per player (an agent inside a multi-agent environment).
     """
-    value = plain_numbers(value)
+    value = plain_data(value)
     if option.kind is Table:
         if not isinstance(value, dict):
             raise ConfigError(f"{option.path} = {value!r}: must be a table, [{option.path}]")
@@ -325,7 +324,7 @@ def _numbers_in(value: Any) -> Iterator[Any]:
 
     The elements are numbers, bools or texts, which are then compared with the limits of an option one by one.
     """
-    value = value.tolist() if hasattr(value, "tolist") and not isinstance(value, jax.core.Tracer) else value
+    value = plain_data(value)
     if isinstance(value, list | tuple):
         for inner in value:
             yield from _numbers_in(inner)
@@ -383,11 +382,11 @@ def meant(path: str, known: Collection[str], written: Callable[[str, str], str])
 def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted path, value) of every value in the nested tables `config`; an empty table is a value, too.
 
-    Each path begins with `prefix`. Numbers of NumPy are yielded as Python's.
+    Each path begins with `prefix`. Arrays and numbers of NumPy and JAX are yielded as Python's.
     """
     _require_shallow(prefix)
     for name, given in config.items():
-        value = plain_numbers(given)
+        value = plain_data(given)
         if prefix + name in LISTS:
             value = numbered(value)
         if isinstance(value, dict) and value:
@@ -396,11 +395,19 @@ def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + name, value
 
 
-def plain_numbers(value: Any) -> Any:
-    """Return a scalar of NumPy as Python's number, boolean or text, also in lists and tuples; others unchanged."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return type(value)(map(plain_numbers, value)) if type(value) in (list, tuple) else value
+def plain_data(value: Any) -> Any:
+    """Return a value with Python numbers and lists in place of arrays, also inside of tables, lists and tuples.
+
+    Traced arrays and random keys are left as they are, and every other object.
+    """
+    if isinstance(value, Mapping):
+        return {name: plain_data(x) for name, x in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(plain_data, value))
+    if not hasattr(value, "tolist") or isinstance(value, jax.core.Tracer):
+        return value
+    is_key = isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return value if is_key else value.tolist()
 
 
 def laid_over(values: Config, own: Config) -> Config:

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 
 from ppax.core import imports
-from ppax.core.options import check_value
+from ppax.core.options import check_value, plain_data
 from ppax.core.protocols import Environment, Schedule
 from ppax.core.types import ConfigError
 from ppax.core.unknown_names import refusing_unknown
@@ -190,7 +190,7 @@ def other_params(env: Env, env_params: Mapping[str, Any]) -> Env:
     `env_params` has an "action_filter" and `env` was made without one.
     """
     params.require_table(env_params)
-    settings, env_params = env.settings, params.plain_data(env_params)
+    settings, env_params = env.settings, plain_data(env_params)
     known = parameters(env.env) if isinstance(env, VectorEnv) else {}
     env_params = by_short_name(env_params, known) if known else params.nested(env_params)
     merged = params.merged(settings.env_params, env_params)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ppax.core.options import Option, check_value
+from ppax.core.options import Option, check_value, plain_data
 from ppax.core.types import ConfigError
 from ppax.envs.hosting.action_filter import FILTER
-from ppax.envs.wrappers.params import plain_data, require_table
+from ppax.envs.wrappers.params import require_table
 
 VECTORIZATIONS = ("sync", "async", "ray")
 TIMEOUT = 60.0  # seconds

@@ -19,7 +19,7 @@ from numpy.random import Generator
 from ppax import config
 from ppax.config import SEARCH, SWEEP, Built
 from ppax.core import imports
-from ppax.core.options import LARGEST, NONE, Config, Option, check_value, flatten, plain_numbers, unflatten
+from ppax.core.options import LARGEST, NONE, Config, Option, check_value, flatten, plain_data, unflatten
 from ppax.core.protocols import Search
 from ppax.core.types import ConfigError
 from ppax.run import python_objects
@@ -136,9 +136,7 @@ def checked_distribution(distribution: Distribution, path: str) -> Distribution:
         if not given:
             raise ConfigError(f"sweep: {path}.values = {distribution.values!r}: must be a list of at least one value")
         return Choice(given)
-    values = {
-        field.name: plain_numbers(getattr(distribution, field.name)) for field in dataclasses.fields(distribution)
-    }
+    values = {field.name: plain_data(getattr(distribution, field.name)) for field in dataclasses.fields(distribution)}
     distribution = type(distribution)(**values)
     kinds = int if isinstance(distribution, Integers) else int | float
     for name, value in values.items():
@@ -394,11 +392,10 @@ def _listed(given: Any) -> tuple[Any, ...]:
 
     The result is () for anything else, and for an empty one.
     """
-    given = given.tolist() if hasattr(given, "tolist") else given
+    given = plain_data(given)
     if not isinstance(given, list | tuple | range):
         return ()
-    plain = (x.tolist() if hasattr(x, "tolist") else plain_numbers(x) for x in given)
-    return tuple(NONE if x is None else x for x in plain)
+    return tuple(NONE if x is None else x for x in given)
 
 
 def _seeds(seeds: Sequence[Any]) -> Iterator[int]:

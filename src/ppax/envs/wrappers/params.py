@@ -153,20 +153,6 @@ def plain_value(value: Any) -> Any:
     return value.item() if is_scalar and not isinstance(value, jax.core.Tracer) else value
 
 
-def plain_data(value: Any) -> Any:
-    """Return a value with Python numbers and lists in place of arrays, also inside of tables, lists and tuples.
-
-    Traced arrays and random keys are left as they are.
-    """
-    if isinstance(value, Mapping):
-        return {name: plain_data(x) for name, x in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(plain_data, value))
-    if isinstance(value, jax.core.Tracer) or not isinstance(value, np.ndarray | np.generic | Array):
-        return value
-    return value if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) else value.tolist()
-
-
 def _parameters(thing: Any, path: ParameterPath, in_static: bool) -> Iterator[Parameter]:
     """Yield the parameters of an environment that are in `thing`, the environment or a structure inside of it.
 

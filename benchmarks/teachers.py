@@ -1,4 +1,4 @@
-"""Privileged teacher and student, PPO alone with as many steps, and a student of two teachers.
+"""Privileged teacher and student, PPO alone with as many steps, a student of two teachers, and one that sees images.
 
     python benchmarks/teachers.py            # five seeds of each in one program; some minutes on two cores
     python benchmarks/teachers.py --quick    # a few iterations, nothing written
@@ -10,6 +10,8 @@ the signs and have the same memory (GRU). The student follows the teacher by dis
 
 In the second part doors have two tasks: the key is the sign's, or the opposite one. One teacher was paid for one task,
 one for the other, and a student has both: by the task in the observation, or by the value of their own critics.
+
+In the third part a paddle catches ten balls. The teacher sees their state, the student, and PPO alone, images.
 """
 
 from __future__ import annotations
@@ -64,6 +66,52 @@ class TwoTasks:
         reward = jnp.where(opens, jnp.float32(self.pays)[task], 0.0)
         after = (door + 1, task, following)
         return EnvStep(after, self._observe(task, following), reward, ~opens, door + 1 >= self.doors)
+
+
+@part
+class Catch:
+    """A paddle at the bottom of a screen catches balls, which fall and bounce off the sides; an episode has ten balls.
+
+    The entry `state` has column and row of the ball, its step to the side and the paddle's column; `camera` is an image
+    of 12 x 12 pixels, in which ball and paddle have a pixel each.
+    """
+
+    num_agents = None
+    side, balls = 12, 10
+    observation_space = spaces.Dict(
+        state=spaces.Box(-1.0, 1.0, (4,), np.float32), camera=spaces.Box(0, 255, (12, 12, 1), np.uint8)
+    )
+    action_space = spaces.Discrete(3)
+
+    def _observe(self, state):
+        _, column, row, speed, paddle = state
+        last = self.side - 1
+        numbers = jnp.stack([2.0 * column / last - 1.0, 2.0 * row / last - 1.0, speed, 2.0 * paddle / last - 1.0])
+        camera = jnp.zeros((self.side, self.side, 1), jnp.uint8)
+        return {"state": numbers, "camera": camera.at[row, column].set(255).at[last, paddle].set(255)}
+
+    def _drop(self, key):
+        column_key, speed_key = jax.random.split(key)
+        return jax.random.randint(column_key, (), 0, self.side), jax.random.randint(speed_key, (), -1, 2)
+
+    def reset(self, key):
+        column, speed = self._drop(key)
+        state = jnp.int32(0), column, jnp.int32(0), speed, jnp.int32(self.side // 2)
+        return EnvReset(state, self._observe(state))
+
+    def step(self, state, action, key):
+        ball, column, row, speed, paddle = state
+        last = self.side - 1
+        paddle = jnp.clip(paddle + action - 1, 0, last)
+        bounces = (column + speed < 0) | (column + speed > last)
+        speed = jnp.where(bounces, -speed, speed)
+        column, row = column + speed, row + 1
+        landed = row == last
+        reward = jnp.where(landed & (column == paddle), 1.0, 0.0)
+        new_column, new_speed = self._drop(key)
+        column, speed = jnp.where(landed, new_column, column), jnp.where(landed, new_speed, speed)
+        after = ball + landed, column, jnp.where(landed, 0, row), speed, paddle
+        return EnvStep(after, self._observe(after), reward, ball + landed >= self.balls, jnp.zeros((), bool))
 
 
 def trained(agent: ppax.PPO, env: VectorEnv, iterations: int) -> Any:
@@ -137,6 +185,20 @@ def two_tasks(short: int) -> dict[str, list[float]]:
     return found
 
 
+def camera(short: int) -> dict[str, list[float]]:
+    """Balls caught by a teacher that sees the state, its student that sees images, and PPO alone with images."""
+    env, found = VectorEnv(Catch(), NUM_ENVS), {}
+    networks = {one: ppax.networks.network(env, hidden=(64,), actor_obs=(one,)) for one in ("state", "camera")}
+    teacher = ppax.PPO(networks["state"], ent_coef=0.01, **AGENT)
+    states = trained(teacher, env, 2 * TASK // short)
+    found["teacher"] = returns(teacher, env, states)
+    student = student_of(networks["camera"], env=env, teacher=policy_of(teacher, env, states))
+    found["student"] = returns(student, env, trained(student, env, TASK // short))
+    alone = ppax.PPO(networks["camera"], ent_coef=0.01, **AGENT)
+    found["PPO alone"] = returns(alone, env, trained(alone, env, 3 * TASK // short))
+    return found
+
+
 def bars_of(found: dict[str, list[float]], targets: dict[str, float]) -> list[dict[str, Any]]:
     """A bar for each agent: the median over seeds with the range."""
     return [
@@ -152,11 +214,16 @@ def main() -> None:
     quick = parser.parse_args().quick
     sizes = {"num_envs": NUM_ENVS, "num_steps": NUM_STEPS, "seeds": SEEDS, "agent": AGENT, "beta": BETA}
     sizes |= {"iterations": {"teacher": TEACHER, "student": STUDENT, "PPO alone": TEACHER + STUDENT}}
-    task = "Doors opened of 24: a student that sees less than its teacher, and a student of two teachers"
+    task = "Doors opened of 24: a student that sees less than its teacher, one of two; balls caught of 10: images"
     report = Report(None if quick else "teachers", task, sizes)
     panels = []
     short = 30 if quick else 1
-    for name, measure in (("privileged teacher", privileged), ("two tasks, a teacher for each", two_tasks)):
+    parts = {
+        "privileged teacher": privileged,
+        "two tasks, a teacher for each": two_tasks,
+        "student of images, teacher of the state": camera,
+    }
+    for name, measure in parts.items():
         found = measure(short)
         for agent, each in found.items():
             print(name, agent, [round(x, 2) for x in each], flush=True)

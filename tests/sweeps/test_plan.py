@@ -203,3 +203,8 @@ def test_other_texts_are_no_seeds(given, nearest):
         plan.read({"seeds": given})
     with pytest.raises(ppax.ConfigError, match="a list of different seeds"):
         plan.read({"seeds": ["0-3", 2]})
+
+
+def test_a_search_does_not_compare_environments():
+    with pytest.raises(ppax.ConfigError, match="a search compares returns, and those of different environments do not"):
+        plan.read({"env": ["CartPole-v1", "Acrobot-v1"], "search": {"part": "halving"}})

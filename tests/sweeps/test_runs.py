@@ -10,6 +10,7 @@ import pytest
 
 import ppax
 from ppax import config
+from ppax.cli.main import main
 from ppax.loggers import last_row
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
@@ -376,6 +377,20 @@ def test_what_build_returns_is_a_target():
 
 
 @pytest.mark.nightly
+def test_settings_of_several_environments_are_ranked_within_each_and_none_is_the_best(tmp_path, capsys):
+    base = BASE | {"total_steps": 64, "eval": {"episodes": 2}, "log": {"console": False}}
+    envs = ["Pendulum-v1", "CartPole-v1"]  # returns of the first are below those of the second
+    result = ppax.sweep_runs(base, {"env": envs, "agent.learning_rate": [1e-2, 1e-6]}, run_dir=tmp_path / "sweep")
+    assert [setting.values["env"] for setting in result.settings] == [envs[0], envs[0], envs[1], envs[1]]
+    assert all(one.iqm >= other.iqm for one, other in (result.settings[:2], result.settings[2:]))
+    assert result.best is None
+    assert result.environments == tuple(envs)
+    assert not (tmp_path / "sweep/best.toml").exists()
+    assert repr(result).endswith("of 2 environments)")
+    assert main(["resume", str(tmp_path / "sweep")]) == 0
+    assert "returns of 2 environments are not compared: there is no best.toml" in capsys.readouterr().out
+
+
 def test_environments_on_the_host_train_one_after_the_other(tmp_path):
     base = BASE | {"env": "gymnasium/CartPole-v1", "total_steps": 128, "eval": {"episodes": 2}}
     result = ppax.sweep_runs(base, {"agent.learning_rate": [1e-2, HUGE]}, seeds=2, run_dir=tmp_path / "sweep")

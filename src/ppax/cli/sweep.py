@@ -292,15 +292,18 @@ def _report(options: argparse.Namespace, result: SweepResult) -> int:
         text = f"member {member.run_dir.name} was dropped: {member.dropped}"
         say(options, f"{text}; `ppax resume {quoted(member.run_dir)}` says why")
     print_json(options, result.to_dict())
-    if result.best is None:
+    several = bool(result.environments[1:])
+    if result.best is None and not several:
         return fail(f"no member of {relative(result.run_dir)} has a score", NUMERICAL)
     drawn = ", ".join(name for name in (MEMBERS, PARALLEL) if (result.run_dir / name).exists())
     say(options, f"sweep directory: {relative(result.run_dir)}{f', with {drawn}' if drawn else ''}\nnext:")
-    if result.lineage:  # values have changed while it trained: its last ones do not repeat it
+    if several:
+        say(options, f"  returns of {len(result.environments)} environments are not compared: there is no best.toml")
+    elif result.lineage:  # values have changed while it trained: its last ones do not repeat it
         best = result.settings[0].members[0].run_dir
         trusting = python_objects.trust_flags([config.read(best / config.RUN_FILE)], python_objects.SOURCE, "log")
         say(options, f"  ppax evaluate {quoted(best)} --episodes 1000{trusting}   # the best policy")
-    else:
+    elif result.best is not None:
         trusting = python_objects.trust_flags([config.read(result.best)])
         say(options, f"  ppax train {quoted(result.best)}{trusting}   # the best setting alone")
     say(options, f"  ppax report {quoted(result.run_dir)} --no-video")

@@ -263,6 +263,11 @@ def read(table: Mapping[str, Any]) -> Plan:
     of_file = isinstance(search, dict | str)
     search = searches.read(search) if of_file else searches.build(searches.to_table(search))
     draws, drawn = check_value(DRAWS, table.get("draws")), [p for p, x in values.items() if not isinstance(x, tuple)]
+    if search != Grid() and "env" in values:
+        raise ConfigError(
+            "sweep.env: a search compares returns, and those of different environments do not; sweep "
+            f"environments without [{SEARCH}], or begin a sweep for each"
+        )
     if isinstance(search, Optuna):
         _require_space(values, draws)
     elif drawn and draws is None:

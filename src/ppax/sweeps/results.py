@@ -108,11 +108,24 @@ class SweepResult:
         """Members (runs) of the sweep that its search stopped before the end of their training."""
         return tuple(member for member in self.members if member.stopped)
 
+    @property
+    def environments(self) -> tuple[str, ...]:
+        """Environments of the settings, in the order of the sweep; () if `env` is not swept.
+
+        Returns of different environments are not compared: with several of them no setting is the best.
+        """
+        return tuple(dict.fromkeys(setting.values["env"] for setting in self.settings if "env" in setting.values))
+
     def __repr__(self) -> str:
         best = self.settings[0]
         return (
             f"SweepResult({str(relative(self.run_dir))!r}: {len(self.members)} members of {len(self.settings)} "
-            f"settings, {len(self.dropped)} dropped, best IQM {number_cell(best.iqm)} with {best.values})"
+            f"settings, {len(self.dropped)} dropped, "
+            + (
+                f"of {len(self.environments)} environments)"
+                if self.environments[1:]
+                else f"best IQM {number_cell(best.iqm)} with {best.values})"
+            )
         )
 
     def __str__(self) -> str:
@@ -188,7 +201,8 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
     """Return the result of a sweep from its members' files, and write result.json and best.toml into `path`.
 
     best.toml is the run file of the best setting. With a search that changes values (population-based training) each
-    member (run) is a setting by itself, with its last values. `total` is the number of iterations that were planned.
+    member (run) is a setting by itself, with its last values. Settings of several environments are ranked within each,
+    and there is no best.toml. `total` is the number of iterations that were planned.
     """
     decisions, groups = Decisions(path), dict[int, list[MemberResult]]()
     for member in members:
@@ -197,7 +211,9 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
     ranked = [_ranked(tuple(group), decisions) for group in groups.values()]
     ranked.sort(key=lambda place: place[:2], reverse=True)  # stable: equal ones in the order of the sweep
     settings = [place.setting for place in ranked]
-    best = path / BEST if math.isfinite(settings[0].iqm) else None
+    envs = list(dict.fromkeys(member.values.get("env") for member in members))
+    settings.sort(key=lambda setting: envs.index(setting.values.get("env")))  # stable: ranked within each
+    best = path / BEST if math.isfinite(settings[0].iqm) and len(envs) == 1 else None
     lineage: tuple[Stage, ...] = ()
     if best is not None:
         first = next((member for member in settings[0].members if not member.stopped), settings[0].members[0])

@@ -124,7 +124,7 @@ CASES = list(itertools.product(ITEMS, WAYS))
 
 @pytest.mark.parametrize(
     ("item", "way"),
-    [pytest.param(*case, marks=() if i % 9 == 0 else pytest.mark.nightly) for i, case in enumerate(CASES)],
+    [pytest.param(*case, marks=() if i % 19 == 0 else pytest.mark.nightly) for i, case in enumerate(CASES)],
 )
 def test_the_option_acts_or_is_refused(item, way, folder, vmapped_keys):
     ppax.trust(str(folder))

@@ -166,6 +166,19 @@ def test_a_member_on_the_host_with_another_run_file_is_refused(tmp_path):
         train_alone(pack.tasks[0], tmp_path, None)
 
 
+def test_a_member_on_the_host_that_has_begun_takes_edited_options_of_its_records(tmp_path):
+    base = {"env": "gymnasium/CartPole-v1", "num_envs": 2, "num_steps": 4, "total_steps": 32, "eval": {"episodes": 1}}
+    base["agent"] = {"network": {"hidden": [4]}, "minibatch": {"num_minibatches": 1}, "num_epochs": 1}
+    path = tmp_path / "sweep"
+    ppax.sweep_runs(base | {"log": {"console": False, "checkpoint_every": 4}}, {"agent.gamma": [0.9]}, run_dir=path)
+    own = path / "members/000"
+    (own / "evaluation.json").unlink()  # as if it had been stopped before its evaluation
+    edited = (path / "sweep.toml").read_text().replace("checkpoint_every = 4", "checkpoint_every = 2")
+    (path / "sweep.toml").write_text(edited)
+    ppax.resume_sweep(path)
+    assert config.read(own / "run.toml")["log"]["checkpoint_every"] == 2
+
+
 @pytest.mark.parametrize("command", ["sweep", "train", "evaluate", "play", "doctor"])
 def test_commands_for_runs_say_what_to_write_for_the_directory_of_a_sweep(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

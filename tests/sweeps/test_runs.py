@@ -376,7 +376,6 @@ def test_what_build_returns_is_a_target():
         runs.config_of(own)
 
 
-@pytest.mark.nightly
 def test_settings_of_several_environments_are_ranked_within_each_and_none_is_the_best(tmp_path, capsys):
     base = BASE | {"total_steps": 64, "eval": {"episodes": 2}, "log": {"console": False}}
     envs = ["Pendulum-v1", "CartPole-v1"]  # returns of the first are below those of the second
@@ -391,6 +390,7 @@ def test_settings_of_several_environments_are_ranked_within_each_and_none_is_the
     assert "returns of 2 environments are not compared: there is no best.toml" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_environments_on_the_host_train_one_after_the_other(tmp_path):
     base = BASE | {"env": "gymnasium/CartPole-v1", "total_steps": 128, "eval": {"episodes": 2}}
     result = ppax.sweep_runs(base, {"agent.learning_rate": [1e-2, HUGE]}, seeds=2, run_dir=tmp_path / "sweep")

@@ -107,7 +107,9 @@ def _built(member: Member, made: dict[str, Env]) -> Task:
         raise
     except ConfigError as error:
         raise ConfigError(f"sweep, member {member.number}: {error}") from error
-    return Task(member, with_devices(agent, 1), env, run)
+    if backend_of(env).name == COMPILED:  # a core trains a member; on the host it is an ordinary run
+        agent = with_devices(agent, 1)
+    return Task(member, agent, env, run)
 
 
 def _checked(tasks: Sequence[Task]) -> Pack:
@@ -161,7 +163,7 @@ def with_values(task: Task, values: Config) -> Task:
 
 
 def task_config(task: Task) -> Config:
-    """Return the content of a member's (run's) run file, the same as `ppax.fit` on one device would write."""
+    """Return the content of a member's (run's) run file, which is that of `ppax.fit`, on one device if compiled."""
     return config.describe_run(task.agent, task.env, task.run)
 
 

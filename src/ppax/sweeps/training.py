@@ -35,12 +35,13 @@ from ppax.run.provenance import changed_provenance
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted, NumericalError, record_evaluation
 from ppax.run.saving import PATIENCE
+from ppax.storage import safe_files
 from ppax.storage.manifest import CheckpointError
 from ppax.storage.safe_files import Backoff
 from ppax.sweeps import directory, member
 from ppax.sweeps.decisions import STOP, Searching
 from ppax.sweeps.directory import Recorded, member_dir
-from ppax.sweeps.member import FAULT, SEARCH, MemberRun, end_of, is_complete, reached, require_recorded
+from ppax.sweeps.member import FAULT, SEARCH, MemberRun, end_of, is_complete, reached, require_recorded, task_config
 from ppax.sweeps.packing import Pack, Task, alike
 from ppax.sweeps.progress import Counting, Progress
 from ppax.training.sweeps import (
@@ -247,6 +248,7 @@ def train_alone(task: Task, path: Path, progress: Counting) -> None:
     try:
         require_recorded(task, path)
         if (path / RUN_FILE).is_file():
+            safe_files.write_text(path / RUN_FILE, config.to_toml(task_config(task)))  # edited options of its records
             trained = resume(path, console=False)
         else:
             agent, env, run = config.build(task.member.config)

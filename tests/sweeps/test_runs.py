@@ -392,7 +392,7 @@ def test_settings_of_several_environments_are_ranked_within_each_and_none_is_the
 
 @pytest.mark.nightly
 def test_environments_on_the_host_train_one_after_the_other(tmp_path):
-    base = BASE | {"env": "gymnasium/CartPole-v1", "total_steps": 128, "eval": {"episodes": 2}}
+    base = BASE | {"env": "gymnasium/CartPole-v1", "total_steps": 128, "eval": {"episodes": 2}, "log": {"console": False}}
     result = ppax.sweep_runs(base, {"agent.learning_rate": [1e-2, HUGE]}, seeds=2, run_dir=tmp_path / "sweep")
     assert [bool(one.dropped) for one in result.members] == [False, False, True, True]
     second = result.members[1]

@@ -96,6 +96,21 @@ def test_commands_of_policies_take_addresses(hub, run_dir, monkeypatch, tmp_path
     assert "there is no repository me/none" in capsys.readouterr().err
 
 
+def test_a_run_starts_from_an_address(hub, run_dir, tmp_path, capsys):
+    ppax.push_to_hub(ppax.load(run_dir), "hf://me/poles", **NUMPY)
+    sizes = ["--total-steps", "64", "--num-envs", "4", "--num-steps", "16", "--agent.network.hidden", "8"]
+    begin = ["train", "CartPole-v1", *sizes, "--agent.learning-rate", "1e-12", "--no-cache"]
+    assert main([*begin, "--init-from", "hf://me/poles", "--run-dir", str(tmp_path / "on")]) == 0
+    leaves = (jax.tree.leaves(ppax.load(path).learner.params) for path in (tmp_path / "on", run_dir))
+    for mine, other in zip(*leaves, strict=True):  # a learning rate of 1e-12 changes nothing
+        np.testing.assert_allclose(mine, other, atol=1e-9)
+    (start,) = json.loads((tmp_path / "on/about.json").read_text())["starts"]
+    assert start["init_from"]["run"] == "hf://me/poles"
+    assert main([*begin, "--init-from", "hf://me/none", "--run-dir", str(tmp_path / "no")]) == 2
+    assert "there is no repository me/none" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+
+
 def test_the_model_card_tells_the_run(hub, run_dir):
     ppax.push_to_hub(ppax.load(run_dir), "hf://me/poles", **NUMPY)
     files = hub.repos["me/poles"]

@@ -392,16 +392,21 @@ def test_settings_of_several_environments_are_ranked_within_each_and_none_is_the
 
 @pytest.mark.nightly
 def test_environments_on_the_host_train_one_after_the_other(tmp_path):
-    base = BASE | {"env": "gymnasium/CartPole-v1", "total_steps": 128, "eval": {"episodes": 2}, "log": {"console": False}}
+    base = BASE | {
+        "env": "gymnasium/CartPole-v1",
+        "total_steps": 128,
+        "eval": {"episodes": 2},
+        "log": {"console": False},
+    }
     result = ppax.sweep_runs(base, {"agent.learning_rate": [1e-2, HUGE]}, seeds=2, run_dir=tmp_path / "sweep")
     assert [bool(one.dropped) for one in result.members] == [False, False, True, True]
     second = result.members[1]
     alone = config.build(config.read(second.run_dir / "run.toml"))
     with alone.env:
         fit_run(*alone, tmp_path / "alone")
-    own, other = learner_of(second.run_dir), learner_of(tmp_path / "alone")
-    for name in own:
-        np.testing.assert_array_equal(own[name], other[name])
+    mine, other = learner_of(second.run_dir), learner_of(tmp_path / "alone")
+    for name in mine:
+        np.testing.assert_array_equal(mine[name], other[name])
     assert ppax.resume_sweep(tmp_path / "sweep").to_dict() == result.to_dict()
 
 

@@ -133,8 +133,8 @@ class InitFrom:
 
     # in Python also a Path, a TrainedRun or a TrainState (run/warm_start.py)
     run: str | object | None = static(
-        "run directory, or bundle of ppax export, whose learner this run starts from, --init-from RUN for short; none: "
-        "random weights",
+        "run directory, or bundle of ppax export (hf://OWNER/NAME: on the Hub), whose learner this run starts from, "
+        "--init-from RUN for short; none: random weights",
         default=None,
         outside=PATH,
     )

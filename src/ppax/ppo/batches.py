@@ -21,8 +21,9 @@ from ppax.ppo.losses import RowWeights
 def next_values(steps: Transition, last_value: Array) -> Array:
     """Return V of the observation after each step of one stream (one agent in one environment), [T].
 
-    After the last step of an episode this is V of the episode's final observation; after the last step of the rollout,
-    `last_value` [].
+    That is V of the next row. After the last step of an episode the next row is the automatic reset, whose observation
+    is the episode's final one (training/collection.py); where the environment on the host resets in the same step it
+    is `final_value`. After the last step of the rollout it is `last_value` [].
     """
     value = jnp.concatenate([steps.value[1:], last_value[None]])
     return value if steps.final_value is None else jnp.where(steps.ended, steps.final_value, value)

@@ -21,8 +21,10 @@ order; without extensions a hook returns what it is given:
 | `terms` | symmetry: further terms of the loss |
 | `begin`, `observe`, `adapt` | KL control: adapts the learning rate between gradient steps, or ends the update |
 | `after` | PPG: learns further from the rollout |
-| `trained`, `with_trained` | next-observation prediction: its parameters are trained together with the network's |
 | `rescale_value` | PPG's value head follows PopArt's scale |
+
+`trained` and `with_trained` take the parameters of extensions that the same optimiser trains together with the
+network's, as those of a prediction of the next observation.
 """
 
 from __future__ import annotations

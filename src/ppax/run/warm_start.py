@@ -20,7 +20,7 @@ from ppax.core.protocols import Agent
 from ppax.core.types import OF_LEARNING, ConfigError, LearnerState, PyTree, TrainState
 from ppax.devices.footprint import available_bytes
 from ppax.envs import Env
-from ppax.policy import bundle
+from ppax.policy import bundle, hub
 from ppax.policy.bundle.reading import read_bundle
 from ppax.policy.spec import PolicySpec
 from ppax.ppo.normalization import is_stats
@@ -221,11 +221,15 @@ class SavedLearner(NamedTuple):
 def read_learner(settings: InitFrom, given: TrainedRun | TrainState | None) -> SavedLearner:
     """Return the learner of the run directory or bundle `settings.run`, or of `given`, a run in memory, if not None.
 
-    Raises ConfigError where there is no such run or policy, CheckpointError where no checkpoint can be loaded.
+    A bundle may be on the Hugging Face Hub, "hf://OWNER/NAME", from where it is downloaded. Raises ConfigError where
+    there is no such run or policy, CheckpointError where no checkpoint can be loaded.
     """
     if given is not None:
         return _of_object(given, settings.best)
-    path = to_path(str(settings.run), "init_from.run")
+    name = str(settings.run)
+    if name.startswith(hub.PREFIX):
+        return _of_bundle(hub.fetch(name), settings.best)._replace(name=name)
+    path = to_path(name, "init_from.run")
     if bundle.is_bundle(path):
         return _of_bundle(path, settings.best)
     try:

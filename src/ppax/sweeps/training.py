@@ -41,8 +41,8 @@ from ppax.storage.safe_files import Backoff
 from ppax.sweeps import directory, member
 from ppax.sweeps.decisions import STOP, Searching
 from ppax.sweeps.directory import Recorded, member_dir
-from ppax.sweeps.member import FAULT, SEARCH, MemberRun, end_of, is_complete, reached, require_recorded, task_config
-from ppax.sweeps.packing import Pack, Task, alike
+from ppax.sweeps.member import FAULT, SEARCH, MemberRun, end_of, is_complete, reached, require_recorded
+from ppax.sweeps.packing import Pack, Task, alike, task_config
 from ppax.sweeps.progress import Counting, Progress
 from ppax.training.sweeps import (
     MOST,

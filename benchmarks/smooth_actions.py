@@ -2,7 +2,7 @@
 
     python benchmarks/smooth_actions.py            # half an hour on two cores; results/smooth_actions.json and .png
     python benchmarks/smooth_actions.py --quick    # two seeds, few iterations, nothing written
-    python benchmarks/smooth_actions.py --task Hopper-v5 --iterations 150 --seeds 3    # half an hour; own files
+    python benchmarks/smooth_actions.py --task gymnasium/Hopper-v5 --iterations 150 --seeds 3    # an hour
     python benchmarks/smooth_actions.py --task brax/hopper --iterations 100    # hours on a CPU
 
 Pendulum-v1 by default: 16 environments x 128 steps x 60 iterations, the coefficients and seeds of a method in one
@@ -14,7 +14,7 @@ robot.
     change     mean |a_t - a_(t-1)| of the actions that the environment gets, behind the filter if there is one
     jerk       mean second difference |a_t - 2 a_(t-1) + a_(t-2)| of the same
 
-CAPS has the same number as temporal and as spatial coefficient. On a host environment (Hopper-v5) each seed is a run by
+CAPS has the same number as temporal and as spatial coefficient. On a host environment (Hopper) each seed is a run by
 the library's defaults, of as many steps, and every other value is taken.
 """
 
@@ -48,7 +48,7 @@ TASKS: dict[str, tuple[int, dict[str, Any]]] = {
     "Pendulum-v1": (200, {"learning_rate": 1e-3, "gamma": 0.95, "num_epochs": 10}),
     "brax/hopper": (1000, {"learning_rate": 3e-4, "gamma": 0.99, "num_epochs": 10}),
 }
-HOST = ("Hopper-v5",)
+HOST = ("gymnasium/Hopper-v5",)
 
 
 @ppax.part
@@ -149,14 +149,14 @@ def measure_host(task: str, method: str, seeds: int, iterations: int) -> dict[st
         }.get(method, {})
         env_params = {"action_filter": value} if method == "filter" else {}
         runs = [
-            ppax.train(
+            ppax.build(
                 task,
                 total_steps=iterations * 16 * 128,
                 seed=seed,
                 agent={"extensions": extensions},
                 env_params=env_params,
                 log={"console": False},
-            )
+            ).fit()
             for seed in range(seeds)
         ]
         for sensors, std in (("noisy", SENSOR_NOISE), ("exact", 0.0)):
@@ -171,7 +171,7 @@ def played_host(policy: Any, task: str, share: float | None, std: float) -> dict
 
     The loop is that of a robot: sensors with noise, the policy, the filter, and the environment as Gymnasium has it.
     """
-    envs = [gymnasium.make(task) for _ in range(EPISODES)]
+    envs = [gymnasium.make(task.partition("/")[2]) for _ in range(EPISODES)]
     obs = np.stack([env.reset(seed=i)[0] for i, env in enumerate(envs)]).astype(np.float32)
     filtered = np.zeros((EPISODES, *envs[0].action_space.shape), np.float32)
     rng, over = np.random.default_rng(7), np.zeros(EPISODES, bool)

@@ -70,47 +70,37 @@ class TwoTasks:
 
 @part
 class Catch:
-    """A paddle at the bottom of a screen catches balls, which fall and bounce off the sides; an episode has ten balls.
+    """A paddle at the bottom of a screen catches balls, which fall straight down; an episode has ten balls.
 
-    The entry `state` has column and row of the ball, its step to the side and the paddle's column; `camera` is an image
-    of 12 x 12 pixels, in which ball and paddle have a pixel each.
+    The entry `state` has column and row of the ball and the paddle's column, each one-hot; `camera` is an image of
+    8 x 8 pixels, in which ball and paddle have a pixel each.
     """
 
     num_agents = None
-    side, balls = 12, 10
+    side, balls = 8, 10
     observation_space = spaces.Dict(
-        state=spaces.Box(-1.0, 1.0, (4,), np.float32), camera=spaces.Box(0, 255, (12, 12, 1), np.uint8)
+        state=spaces.Box(0.0, 1.0, (24,), np.float32), camera=spaces.Box(0, 255, (8, 8, 1), np.uint8)
     )
     action_space = spaces.Discrete(3)
 
     def _observe(self, state):
-        _, column, row, speed, paddle = state
-        last = self.side - 1
-        numbers = jnp.stack([2.0 * column / last - 1.0, 2.0 * row / last - 1.0, speed, 2.0 * paddle / last - 1.0])
+        _, column, row, paddle = state
         camera = jnp.zeros((self.side, self.side, 1), jnp.uint8)
-        return {"state": numbers, "camera": camera.at[row, column].set(255).at[last, paddle].set(255)}
-
-    def _drop(self, key):
-        column_key, speed_key = jax.random.split(key)
-        return jax.random.randint(column_key, (), 0, self.side), jax.random.randint(speed_key, (), -1, 2)
+        camera = camera.at[row, column].set(255).at[self.side - 1, paddle].set(255)
+        codes = [jax.nn.one_hot(x, self.side) for x in (column, row, paddle)]
+        return {"state": jnp.concatenate(codes), "camera": camera}
 
     def reset(self, key):
-        column, speed = self._drop(key)
-        state = jnp.int32(0), column, jnp.int32(0), speed, jnp.int32(self.side // 2)
+        state = jnp.int32(0), jax.random.randint(key, (), 0, self.side), jnp.int32(0), jnp.int32(self.side // 2)
         return EnvReset(state, self._observe(state))
 
     def step(self, state, action, key):
-        ball, column, row, speed, paddle = state
-        last = self.side - 1
-        paddle = jnp.clip(paddle + action - 1, 0, last)
-        bounces = (column + speed < 0) | (column + speed > last)
-        speed = jnp.where(bounces, -speed, speed)
-        column, row = column + speed, row + 1
-        landed = row == last
+        ball, column, row, paddle = state
+        paddle, row = jnp.clip(paddle + action - 1, 0, self.side - 1), row + 1
+        landed = row == self.side - 1
         reward = jnp.where(landed & (column == paddle), 1.0, 0.0)
-        new_column, new_speed = self._drop(key)
-        column, speed = jnp.where(landed, new_column, column), jnp.where(landed, new_speed, speed)
-        after = ball + landed, column, jnp.where(landed, 0, row), speed, paddle
+        column = jnp.where(landed, jax.random.randint(key, (), 0, self.side), column)
+        after = ball + landed, column, jnp.where(landed, 0, row), paddle
         return EnvStep(after, self._observe(after), reward, ball + landed >= self.balls, jnp.zeros((), bool))
 
 
@@ -188,14 +178,17 @@ def two_tasks(short: int) -> dict[str, list[float]]:
 def camera(short: int) -> dict[str, list[float]]:
     """Balls caught by a teacher that sees the state, its student that sees images, and PPO alone with images."""
     env, found = VectorEnv(Catch(), NUM_ENVS), {}
-    networks = {one: ppax.networks.network(env, hidden=(64,), actor_obs=(one,)) for one in ("state", "camera")}
+    networks = {
+        one: ppax.networks.network(env, hidden=(64,), actor_obs=(one,), critic_obs=("state",))
+        for one in ("state", "camera")
+    }
     teacher = ppax.PPO(networks["state"], ent_coef=0.01, **AGENT)
     states = trained(teacher, env, 2 * TASK // short)
     found["teacher"] = returns(teacher, env, states)
     student = student_of(networks["camera"], env=env, teacher=policy_of(teacher, env, states))
-    found["student"] = returns(student, env, trained(student, env, TASK // short))
+    found["student"] = returns(student, env, trained(student, env, 4 * TASK // short))
     alone = ppax.PPO(networks["camera"], ent_coef=0.01, **AGENT)
-    found["PPO alone"] = returns(alone, env, trained(alone, env, 3 * TASK // short))
+    found["PPO alone"] = returns(alone, env, trained(alone, env, 6 * TASK // short))
     return found
 
 

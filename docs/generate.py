@@ -44,7 +44,9 @@ COMMANDS = {
     "stagger": "python benchmarks/stagger.py",
     "motion_prior": "python benchmarks/motion_prior.py",
     "smooth_actions": "python benchmarks/smooth_actions.py",
-    "smooth_actions_Hopper-v5": "python benchmarks/smooth_actions.py --task Hopper-v5 --iterations 150 --seeds 3",
+    "smooth_actions_gymnasium_Hopper-v5": (
+        "python benchmarks/smooth_actions.py --task gymnasium/Hopper-v5 --iterations 150 --seeds 3"
+    ),
     "obs_statistics": "python benchmarks/obs_statistics.py",
     "changed_spaces": "python benchmarks/changed_spaces.py",
     "simba": "python benchmarks/simba.py",
@@ -70,7 +72,7 @@ TITLES = {
     "stagger": "Staggered first episodes",
     "motion_prior": "Adversarial motion priors",
     "smooth_actions": "Smooth actions",
-    "smooth_actions_Hopper-v5": "Smooth actions on Hopper",
+    "smooth_actions_gymnasium_Hopper-v5": "Smooth actions on Hopper",
     "obs_statistics": "Statistics of observations that stop or skip",
     "changed_spaces": "Fine-tuning with other observations",
     "simba": "SimBa's layers",

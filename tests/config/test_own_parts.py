@@ -281,3 +281,16 @@ def test_an_unannotated_class_is_described_without_failing():
 
     agent = dataclasses.replace(built(num_epochs=1), advantage=own_library.Advantage(table=object()))
     assert config.describe(agent)["advantage"]["part"] == "own_library:Advantage"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("own_library:Loss", r"must be a part for advantage; Loss.__call__ takes .* and is called with \(self, steps, "),
+        ("own_library.Advantage", "a part of your own has an import path, own_library:Advantage$"),
+        ("own/own_library.py:Advantage", "a part of your own has an import path, own.own_library:Advantage$"),
+    ],
+)
+def test_names_of_parts_of_the_wrong_kind_or_form(name, text):
+    with pytest.raises(ppax.ConfigError, match=text):
+        config.build({"env": "CartPole-v1", "agent": {"advantage": {"part": name}}})

@@ -1,5 +1,7 @@
 """Heads: env actions lie in random spaces; standard deviations; refusal of invalid spaces and options."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -218,3 +220,28 @@ def test_log_std_init_without_standard_deviation_is_refused(space, options):
 def test_a_log_std_init_beyond_float32_is_refused(value, said):
     with pytest.raises(ConfigError, match=rf"log_std_init = .*{said}"):
         head_for(SPACES["box"], log_std_init=value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("OwnHead", "must be a function action space -> head, not the class OwnHead"),
+        ("of_a_box", "has no head for Discrete.2.: AttributeError: 'Discrete' object has no attribute 'low'"),
+        ("number", "must be a function action space -> head, not a int"),
+    ],
+)
+def test_what_makes_no_head_is_refused(name, text, tmp_path, monkeypatch):
+    code = "class OwnHead: ...\ndef of_a_box(space): return space.low\nnumber = 3\n"
+    (tmp_path / "wrong_heads.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    ppax.trust("wrong_heads")
+    with pytest.raises(ConfigError, match=text):
+        head_for(spaces.Discrete(2), f"wrong_heads:{name}")
+
+
+def test_a_function_in_place_of_its_import_path_is_refused_with_the_path(tmp_path, monkeypatch):
+    (tmp_path / "right_heads.py").write_text("def of_a_box(space): return space.low\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    function = importlib.import_module("right_heads").of_a_box
+    with pytest.raises(ConfigError, match=r"distribution: a function; write its import path, 'right_heads:of_a_box'"):
+        head_for(spaces.Box(-1.0, 1.0, (2,)), function)

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import sys
+import textwrap
 
 import gymnasium
 import jax
@@ -217,3 +218,68 @@ def test_every_field_of_the_result_has_a_name():
     built = ppax.build("CartPole-v1")
     assert built._fields == ("agent", "env", "run")
     assert dataclasses.is_dataclass(built.run)
+
+
+def test_parts_of_the_network_may_be_objects():
+    built = ppax.build(
+        "CartPole-v1", agent={"network": {"hidden": [4], "memory": ppax.networks.memories.GRU(3)}}, **TINY
+    )
+    assert built.agent.network.memory == ppax.networks.memories.GRU(3)
+    whole = ppax.networks.network(built.env, hidden=(4,), memory=ppax.networks.memories.GRU(3))
+    assert built.agent.network == whole
+    assert built.agent == ppax.build("CartPole-v1", agent={"network": whole}, **TINY).agent  # with the same defaults
+
+
+def test_objects_of_importable_classes_inside_of_tables_take_no_trust(tmp_path, monkeypatch):
+    text = """
+        import dataclasses
+        from ppax.networks.memories import GRU
+        from ppax.loggers import TensorBoard
+        from ppax.types import part
+
+        @part
+        class Own(GRU): ...
+
+        @dataclasses.dataclass(frozen=True)
+        class Board(TensorBoard): ...
+    """
+    (tmp_path / "inner_parts.py").write_text(textwrap.dedent(text))
+    monkeypatch.syspath_prepend(tmp_path)
+    own = importlib.import_module("inner_parts")
+    table = {"network": {"hidden": [4], "memory": own.Own(3)}}
+    built = ppax.build("CartPole-v1", agent=table, **TINY | {"log": ppax.Log(console=False, to=(own.Board(),))})
+    assert type(built.agent.network.memory) is own.Own
+    assert type(built.run.log.to[0]) is own.Board
+    with pytest.raises(imports.Untrusted):  # named by a text it does
+        ppax.build("CartPole-v1", agent={"network": {"memory": {"part": "inner_parts:Own"}}}, **TINY)
+
+
+@ppax.part
+class Notebook(ppax.networks.memories.GRU):
+    """Memory of a user's notebook, whose class no run file can name."""
+
+
+Notebook.__module__ = "__main__"
+
+
+def test_a_part_of_the_network_that_no_file_can_name_is_refused_with_the_remedy():
+    with pytest.raises(ppax.ConfigError, match=r"agent.network.memory: a Notebook .*network\(env, memory=...\)"):
+        ppax.build("CartPole-v1", agent={"network": {"memory": Notebook(3)}}, **TINY)
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        (ppax.advantages.GAE(gae_lambda=1.5), "agent.advantage.gae_lambda = 1.5: must be at most 1"),
+        (ppax.advantages.GAE(gae_lambda="x"), "agent.advantage.gae_lambda = 'x': must be a number"),
+    ],
+)
+def test_numbers_of_objects_are_checked_at_once(part, text):
+    with pytest.raises(ppax.ConfigError, match=text):
+        ppax.build("CartPole-v1", agent={"advantage": part}, **TINY)
+
+
+def test_a_part_that_is_called_with_other_arguments_is_refused():
+    text = r"agent.advantage: must be a part for advantage; SPO.__call__ takes .* and is called with \(self, steps, "
+    with pytest.raises(ppax.ConfigError, match=text):
+        ppax.build("CartPole-v1", agent={"advantage": ppax.losses.SPO()}, **TINY).fit()

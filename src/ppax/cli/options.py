@@ -264,6 +264,8 @@ def _print_help(
     places = {path.rpartition(".")[0] for path in known} | {path for path in LISTS if path not in known} | chains
     sections = sorted(places - {""})
     if topic not in ("", ALL, *known, *sections):
+        if topic.partition(".")[0] in ("env_params", "env"):
+            raise ConfigError(f"--help {topic}: `ppax envs NAME` lists the parameters of an environment")
         raise ConfigError(f"--help {topic}: unknown part; did you mean {nearest(topic, [*sections, *known])!r}?")
     if topic != ALL:
         parts = ", ".join(sections)

@@ -19,6 +19,7 @@ from ppax.core.types import ConfigError
 from ppax.ppo import optimizers
 from ppax.ppo.ppo import PPO
 from ppax.training.arguments import PARTS as CHECKED
+from ppax.training.arguments import wrong_call
 
 OPTAX = "optax"  # no code to trust: ppax itself depends on it, and only its optimisers are found
 # Methods that a part of each kind must have
@@ -161,6 +162,8 @@ def _checked(found: Any, kind: str, text: str) -> type:
     lacking = [name for name in METHODS.get(kind, ()) if not any(name in vars(base) for base in found.__mro__)]
     if lacking:
         raise ConfigError(f"{text}: must be a part for {kind}; {found.__name__} has no method {', '.join(lacking)}")
+    if wrong := wrong_call(kind, found):
+        raise ConfigError(f"{text}: must be a part for {kind}; {wrong}")
     if not (dataclasses.is_dataclass(found) and found.__dataclass_params__.frozen):  # type: ignore[attr-defined]
         raise ConfigError(
             f"{text}: must be a frozen dataclass: write {found.__name__} with the decorator @part of ppax"

@@ -295,9 +295,13 @@ def _own_head(space: spaces.Space, options: BoxOptions) -> Head:
         if name != "distribution" and (value := getattr(options, name)) != default:
             raise ConfigError(f"{name} = {value!r}: an option of the distributions of ppax; leave it out with {text}")
     make = imports.load(options.distribution, "network.distribution")
-    if not callable(make):
-        raise ConfigError(f"{text}: must be a function action space -> head, not a {type(make).__name__}")
-    head: Any = make(space)
+    if not callable(make) or isinstance(make, type):
+        what = f"the class {make.__name__}" if isinstance(make, type) else f"a {type(make).__name__}"
+        raise ConfigError(f"{text}: must be a function action space -> head, not {what}")
+    try:
+        head: Any = make(space)
+    except Exception as error:
+        raise ConfigError(f"{text}: has no head for {space}: {type(error).__name__}: {error}") from error
     if not callable(head) or any(name not in dir(head) for name in ("size", "log_std_size")):
         raise ConfigError(
             f"{text}: gives a {type(head).__name__}; must give a head, with size, log_std_size and a call"
@@ -362,9 +366,16 @@ def _action_layout(head: Any) -> Any:
 def _check(options: BoxOptions) -> None:
     """Raise ConfigError for invalid options of Box actions, and for options without effect on the distribution."""
     family, low, high, radius = options.distribution, options.std_min, options.std_max, options.ball_radius
+    if callable(family):
+        path = imports.import_path(family)
+        remedy = f"write its import path, {path!r}" if path else "put it into a module, and write its import path"
+        raise ConfigError(f"distribution: a function; {remedy} (ppax.trust says that you trust its package)")
     if family not in FAMILIES:
         nearest = difflib.get_close_matches(str(family), FAMILIES, n=1, cutoff=0.0)[0]
-        raise ConfigError(f"distribution = {family!r}: must be one of {', '.join(FAMILIES)}; nearest: {nearest}")
+        raise ConfigError(
+            f"distribution = {family!r}: must be one of {', '.join(FAMILIES)}; nearest: {nearest}; "
+            "one of your own is the import path of a function action space -> head"
+        )
     check_limits("log_std_init", options.log_std_init, LOG_STD_LIMITS)
     for name, value in (("std_min", low), ("std_max", high), ("ball_radius", radius)):
         if value is not None and not 0.0 < value < np.inf:

@@ -15,12 +15,13 @@ import gymnasium
 from ppax import config
 from ppax.config.catalogue import choices_of
 from ppax.core import imports
-from ppax.core.options import Config, flatten, unflatten
+from ppax.core.options import Config, check_numbers, flatten, unflatten
 from ppax.core.parts import slot_chains
 from ppax.core.protocols import Agent, Callback, Environment, Logger, StopCondition
 from ppax.core.types import ConfigError
 from ppax.envs import Env, VectorEnv
 from ppax.envs.suites.registry import require_adapted
+from ppax.networks import Composed
 from ppax.ppo.ppo import PPO
 from ppax.run.fit import fit_run
 from ppax.run.result import TrainedRun
@@ -63,10 +64,10 @@ def build(target: Target, **options: Any) -> Built:
     Raises ConfigError for an unknown name, with the nearest one, and for an invalid option. Warns where a preset is
     tuned for another number of steps.
     """
-    given, parts = _as_data(options)
+    given, parts, of_objects = _as_data(options)
     with ExitStack() as stack:
         # classes of an object are in use already; those that options name take trust
-        stack.enter_context(imports.trusting(_code_of({"agent": _network(parts)})))
+        stack.enter_context(imports.trusting(_code_of(of_objects)))
         stack.enter_context(imports.trusting({one.name for one in config.outside(given).values()}))
         if isinstance(target, str | Path):
             file, env, found = config.file_of(str(target)), None, config.find(str(target))
@@ -84,12 +85,15 @@ def build(target: Target, **options: Any) -> Built:
     return Built(_with_parts(built.agent, parts), built.env, built.run)
 
 
-def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
-    """Return the options as data of a run file, and, by field name, the agent's parts that were given as objects.
+def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any], Config]:
+    """Return the options as data of a run file, the agent's parts that were given as objects, and their own data.
 
-    Parts are swappable objects of the agent, such as its loss. They are left out of the data, except for a network that
-    a run file can hold. Raises ConfigError if the option `agent` is no table, or if it has an object under a name that
-    is no field of an agent.
+    Parts are swappable objects of the agent, such as its loss; the result has them by field name. They are left out of
+    the first data, except for a network that a run file can hold, and for parts inside of the table of a network. The
+    last data is what objects among the options are as tables: loggers of a Log, networks and their parts.
+
+    Raises ConfigError if the option `agent` is no table, or if it has an object under a name that is no field of an
+    agent.
     """
     agent = options.get("agent", {})
     if not isinstance(agent, Mapping):
@@ -106,7 +110,8 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
         )
     # `fit` has no argument `eval`, which is a function of Python
     others = {"eval" if name == "evaluation" else name: x for name, x in options.items() if name != "agent"}
-    given = {name: config.describe(x) if dataclasses.is_dataclass(x) else x for name, x in others.items()}
+    sections = {name: config.describe(x) for name, x in others.items() if dataclasses.is_dataclass(x)}
+    given = others | sections
     if isinstance(given.get("init_from"), str | Path):  # as in `fit`, and as --init-from
         given["init_from"] = {"run": str(given["init_from"])}
     slots = {*choices_of(PPO), *slot_chains(PPO)}
@@ -118,8 +123,39 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
     for name in parts.keys() - FIELDS:
         nearest = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.0)[0]
         raise ConfigError(f"agent.{name}: unknown option; did you mean agent.{nearest}?")
+    inner = _inside(agent.get("network"), "agent.network")
+    of_objects = _network(parts) | ({"network": inner} if inner else {})
     data = {name: x for name, x in agent.items() if name not in parts} | _network(parts)
-    return unflatten(dict(flatten(given | ({"agent": data} if data else {})))), parts
+    if inner:
+        data["network"] = {**agent["network"], **inner}
+    return unflatten(dict(flatten(given | ({"agent": data} if data else {})))), parts, {**sections, "agent": of_objects}
+
+
+def _inside(network: Any, path: str) -> Config:
+    """Return the tables of the parts that are objects inside of the table of a network, such as its memory, by name.
+
+    `path` is the table's own. Raises ConfigError for a part that no run file can hold.
+    """
+    slots = choices_of(Composed) if isinstance(network, Mapping) else {}
+    found = {}
+    for name, x in network.items() if slots else ():
+        if name not in slots or not dataclasses.is_dataclass(x):
+            continue
+        check_numbers(x, f"{path}.{name}")
+        table = found[name] = config.describe_part(x, slots[name])
+        try:
+            with imports.trusting(_code_of({"agent": {"network": {name: table}}})):
+                made = config.build_part(slots[name], dict(table), f"{path}.{name}")
+        except ConfigError as error:
+            made, why = None, f" ({error})"
+        else:
+            why = ""
+        if made != x:
+            raise ConfigError(
+                f"{path}.{name}: a {type(x).__name__} that a run file cannot hold{why}; give the whole network as an "
+                f'object, agent={{"network": ppax.networks.network(env, {name}=...)}}'
+            )
+    return found
 
 
 def _network(parts: Mapping[str, Any]) -> Config:
@@ -185,4 +221,6 @@ def _with_parts(agent: Agent, parts: Mapping[str, Any]) -> Agent:
             f"agent.{next(iter(parts))}: objects are parts of one policy, and here are several; give its table "
             '{"part": ...}, or build the agents by hand (page "Many agents")'
         )
-    return dataclasses.replace(agent, **parts)
+    agent = dataclasses.replace(agent, **parts)
+    check_numbers(agent)
+    return agent

@@ -20,7 +20,7 @@ from ppax.agents.self_play import Pool
 from ppax.checks import require_sound
 from ppax.config import BestSettings, EvalSettings, FilmSettings, InitFrom, Log, Run, group_tables
 from ppax.config.run_settings import chosen
-from ppax.core.options import Config, require_group_name
+from ppax.core.options import Config, check_numbers, require_group_name
 from ppax.core.protocols import Agent, Callback, Logger, StopCondition
 from ppax.core.types import TrainState
 from ppax.core.unknown_names import refusing_unknown
@@ -319,6 +319,7 @@ def check_plan(agent: Agent, env: Env, run: Run, run_dir: object) -> None:
     Checked are the agent's numbers, the run's length, overlap and schedules, and its loggers and films.
     """
     agent.check()
+    check_numbers(agent)
     config.require_within(run, planned_iterations(env, run))
     require_overlap(agent, env, run.overlap, run.iterations_per_env_reset)
     check_schedule(env)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import warnings
 from types import FunctionType
 from typing import Any
@@ -32,9 +33,15 @@ from ppax.envs.vector import VectorEnv
 from ppax.networks.composed import Composed, require_made_for
 from ppax.networks.heads import off_scale
 from ppax.networks.modules import ModuleNetwork
+from ppax.ppo.advantages import GAE
 from ppax.ppo.extension import Chain, Extension
 from ppax.ppo.forward import remembered
+from ppax.ppo.gradients import Plain
+from ppax.ppo.losses import ClippedSurrogate
+from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.optimizers import Adam
 from ppax.ppo.ppo import PPO
+from ppax.ppo.schedules import Constant
 
 AGENTS: tuple[type[Agent], ...] = (PPO, Independent, Groups, SelfPlay)
 PARTS = {
@@ -47,6 +54,31 @@ PARTS = {
     "optimizer": (("__call__",), "ppax.optimizers.Adam()"),
     "schedule": (("__call__",), "ppax.schedules.Constant()"),
 }  # parts of PPO except its network: required methods, and the default that an error message suggests
+
+
+CALLED = {
+    "advantage": GAE,
+    "loss": ClippedSurrogate,
+    "minibatch": Shuffle,
+    "gradient": Plain,
+    "optimizer": Adam,
+    "schedule": Constant,
+}  # kinds of parts that PPO calls, and a part that shows with which arguments
+
+
+def wrong_call(kind: str, found: type) -> str:
+    """Return what is wrong with the parameters of `__call__` in `found`, a class of parts of the kind `kind`; or ""."""
+    if kind not in CALLED:
+        return ""
+    wanted = list(inspect.signature(CALLED[kind].__call__).parameters)
+    try:
+        inspect.signature(found.__call__).bind(*wanted)
+    except TypeError:
+        own = ", ".join(inspect.signature(found.__call__).parameters)
+        return f"{found.__name__}.__call__ takes ({own}), and is called with ({', '.join(wanted)})"
+    except ValueError:  # without a signature, as functions of C
+        return ""
+    return ""
 
 
 def require_arguments(agent: Agent, env: Env) -> None:
@@ -305,6 +337,8 @@ def require_ppo(agent: Any, name: str) -> None:
         value = getattr(agent, field)
         if not _has(value, methods):
             raise ConfigError(f"{name}.{field}: {_short(value)} is no part: write {field}={default}")
+        if wrong := wrong_call(field, type(value)):
+            raise ConfigError(f"{name}.{field}: must be a part for {field}; {wrong}")
         _require_tree(value, f"{name}.{field}")
     if not isinstance(agent.extensions, tuple | list):
         raise ConfigError(f"{name}.extensions: must be a tuple, extensions=({_short(agent.extensions)},)")

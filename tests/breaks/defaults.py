@@ -113,8 +113,8 @@ MUTATIONS = [
     ),
     Mutation(
         "objects of an agent's options are forgotten",
-        "return dataclasses.replace(agent, **parts)",
-        "return agent",
+        "    agent = dataclasses.replace(agent, **parts)\n",
+        "    pass\n",
         ("tests/run/test_building.py::test_parts_may_be_objects",),
         "run/building.py",
     ),

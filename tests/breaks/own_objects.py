@@ -11,6 +11,48 @@ HOSTED = ENVS + "test_a_host_environment_is_recorded_and_built_again"
 OBJECT = ENVS + "test_what_no_file_holds_of_a_host_environment_stays_an_object"
 MUTATIONS = [
     Mutation(
+        "a part that is called with other arguments is not refused by its path",
+        "    if wrong := wrong_call(kind, found):\n",
+        '    if wrong := "":\n',
+        (PARTS + "test_names_of_parts_of_the_wrong_kind_or_form",),
+        "config/user_parts.py",
+    ),
+    Mutation(
+        "an object that is called with other arguments is not refused",
+        "        if wrong := wrong_call(field, type(value)):\n",
+        '        if wrong := "":\n',
+        ("tests/run/test_building.py::test_a_part_that_is_called_with_other_arguments_is_refused",),
+        "training/arguments.py",
+    ),
+    Mutation(
+        "numbers of objects are not checked by ppax.build",
+        "    check_numbers(agent)\n    return agent",
+        "    return agent",
+        ("tests/run/test_building.py::test_numbers_of_objects_are_checked_at_once",),
+        "run/building.py",
+    ),
+    Mutation(
+        "loggers that are objects take trust",
+        'parts, {**sections, "agent": of_objects}',
+        'parts, {"agent": of_objects}',
+        ("tests/run/test_building.py::test_objects_of_importable_classes_inside_of_tables_take_no_trust",),
+        "run/building.py",
+    ),
+    Mutation(
+        "a part of the network's table that no run file can hold is replaced by another",
+        "        if made != x:\n",
+        "        if False:\n",
+        ("tests/run/test_building.py::test_a_part_of_the_network_that_no_file_can_name_is_refused_with_the_remedy",),
+        "run/building.py",
+    ),
+    Mutation(
+        "the class of a head is taken for a function that makes one",
+        "    if not callable(make) or isinstance(make, type):\n",
+        "    if not callable(make):\n",
+        ("tests/networks/test_heads.py::test_what_makes_no_head_is_refused",),
+        "networks/heads.py",
+    ),
+    Mutation(
         "a time limit in Python is not recorded",
         "        around, env = around | {LIMIT: plain_value(env.max_steps)}, env.env",
         "        env = env.env",

@@ -18,9 +18,44 @@ MLFLOW = "tests/loggers/test_mlflow.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "a member on the host that has begun is taken for one with another run file",
+        "    if backend_of(env).name == COMPILED:  # a core trains a member; on the host it is an ordinary run\n",
+        "    if True:\n",
+        (DIRECTORY + "test_a_member_on_the_host_that_has_begun_takes_edited_options_of_its_records",),
+        "sweeps/packing.py",
+    ),
+    Mutation(
+        "edited options of the logs of a member on the host have no effect once it has begun",
+        "            safe_files.write_text(path / RUN_FILE, config.to_toml(task_config(task)))",
+        "            pass",
+        (DIRECTORY + "test_a_member_on_the_host_that_has_begun_takes_edited_options_of_its_records",),
+        "sweeps/training.py",
+    ),
+    Mutation(
+        "settings of different environments are ranked by their returns",
+        '    settings.sort(key=lambda setting: envs.index(setting.values.get("env")))',
+        "    pass",
+        (RUNS + "test_settings_of_several_environments_are_ranked_within_each_and_none_is_the_best",),
+        "sweeps/results.py",
+    ),
+    Mutation(
+        "the best setting of several environments is the one with the largest return",
+        "math.isfinite(settings[0].iqm) and len(envs) == 1 else None",
+        "math.isfinite(settings[0].iqm) else None",
+        (RUNS + "test_settings_of_several_environments_are_ranked_within_each_and_none_is_the_best",),
+        "sweeps/results.py",
+    ),
+    Mutation(
+        "a search compares returns of different environments",
+        '    if search != Grid() and "env" in values:\n',
+        "    if False:\n",
+        (PLAN + "test_a_search_does_not_compare_environments",),
+        "sweeps/plan.py",
+    ),
+    Mutation(
         "best.toml trains on as many devices as the machine has",
-        "return Task(member, with_devices(agent, 1), env, run)",
-        "return Task(member, agent, env, run)",
+        "        agent = with_devices(agent, 1)\n",
+        "        pass\n",
         ("tests/sweeps/test_runs.py::test_the_result_ranks_settings_by_the_iqm_over_seeds",),
         "sweeps/packing.py",
     ),

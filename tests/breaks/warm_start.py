@@ -10,6 +10,13 @@ RESTORE = "tests/run/test_restore.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "an address of the Hub is taken for a path to start from",
+        "    if name.startswith(hub.PREFIX):\n",
+        "    if False:\n",
+        ("tests/policy/test_hub.py::test_a_run_starts_from_an_address",),
+        "run/warm_start.py",
+    ),
+    Mutation(
         "new numbers of an observation have the weights of the first one",
         "return np.where((index < 0).reshape(shape), fill, chosen).astype(x.dtype)",
         "return chosen.astype(x.dtype)",

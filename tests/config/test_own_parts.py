@@ -286,7 +286,10 @@ def test_an_unannotated_class_is_described_without_failing():
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("own_library:Loss", r"must be a part for advantage; Loss.__call__ takes .* and is called with \(self, steps, "),
+        (
+            "own_library:Loss",
+            r"a part for advantage; Loss.__call__ takes .* and is called with \(self, steps, ",
+        ),
         ("own_library.Advantage", "a part of your own has an import path, own_library:Advantage$"),
         ("own/own_library.py:Advantage", "a part of your own has an import path, own.own_library:Advantage$"),
     ],

@@ -246,10 +246,10 @@ def test_objects_of_importable_classes_inside_of_tables_take_no_trust(tmp_path, 
     (tmp_path / "inner_parts.py").write_text(textwrap.dedent(text))
     monkeypatch.syspath_prepend(tmp_path)
     own = importlib.import_module("inner_parts")
-    table = {"network": {"hidden": [4], "memory": own.Own(3)}}
-    built = ppax.build("CartPole-v1", agent=table, **TINY | {"log": ppax.Log(console=False, to=(own.Board(),))})
-    assert type(built.agent.network.memory) is own.Own
+    built = ppax.build("CartPole-v1", **TINY | {"log": ppax.Log(console=False, to=(own.Board(),))})
     assert type(built.run.log.to[0]) is own.Board
+    built = ppax.build("CartPole-v1", agent={"network": {"hidden": [4], "memory": own.Own(3)}}, **TINY)
+    assert type(built.agent.network.memory) is own.Own
     with pytest.raises(imports.Untrusted):  # named by a text it does
         ppax.build("CartPole-v1", agent={"network": {"memory": {"part": "inner_parts:Own"}}}, **TINY)
 

@@ -40,7 +40,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a part of the network's table that no run file can hold is replaced by another",
-        "        if made != x:\n",
+        "        if not same:\n",
         "        if False:\n",
         ("tests/run/test_building.py::test_a_part_of_the_network_that_no_file_can_name_is_refused_with_the_remedy",),
         "run/building.py",

@@ -145,15 +145,13 @@ def _inside(network: Any, path: str) -> Config:
         table = found[name] = config.describe_part(x, slots[name])
         try:
             with imports.trusting(_code_of({"agent": {"network": {name: table}}})):
-                made = config.build_part(slots[name], dict(table), f"{path}.{name}")
-        except ConfigError as error:
-            made, why = None, f" ({error})"
-        else:
-            why = ""
-        if made != x:
+                same = bool(config.build_part(slots[name], dict(table), f"{path}.{name}") == x)
+        except (ConfigError, ValueError):  # a class that cannot be imported; fields that are arrays
+            same = False
+        if not same:
             raise ConfigError(
-                f"{path}.{name}: a {type(x).__name__} that a run file cannot hold{why}; give the whole network as an "
-                f'object, agent={{"network": ppax.networks.network(env, {name}=...)}}'
+                f"{path}.{name}: a {type(x).__name__} that a run file cannot hold; give the whole network as an object, "
+                f'agent={{"network": ppax.networks.network(env, {name}=...)}}'
             )
     return found
 

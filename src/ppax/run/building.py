@@ -150,7 +150,7 @@ def _inside(network: Any, path: str) -> Config:
             same = False
         if not same:
             raise ConfigError(
-                f"{path}.{name}: a {type(x).__name__} that a run file cannot hold; give the whole network as an object, "
+                f"{path}.{name}: a {type(x).__name__} that no run file can hold; give the whole network as an object, "
                 f'agent={{"network": ppax.networks.network(env, {name}=...)}}'
             )
     return found

@@ -15,7 +15,7 @@ robot.
     jerk       mean second difference |a_t - 2 a_(t-1) + a_(t-2)| of the same
 
 CAPS has the same number as temporal and as spatial coefficient. On a host environment (Hopper) each seed is a run by
-the library's defaults, of as many steps, and every other value is taken.
+its preset, of as many steps, and every other value is taken.
 """
 
 from __future__ import annotations

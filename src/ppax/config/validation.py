@@ -186,7 +186,7 @@ def _part_class(choices: Choices, option: Option, given: Any) -> type:
     except imports.Untrusted:
         raise
     except ConfigError as error:
-        text = f'{error}; for a part of your own see the page "Write a part of your own" (docs/extending.md)'
+        text = f'{error}; for a part of your own see the page "Write a part of your own"'
         if isinstance(given, str) and not imports.is_path(given) and re.search(r"\w[./\\]\w", given):
             *module, name = re.split(r"[.:/\\]+", re.sub(r"\.py(?=[.:]|$)", "", given))
             text = f"{error}; a part of your own has an import path, {'.'.join(module)}:{name}"

@@ -46,6 +46,13 @@ MUTATIONS: list[Mutation] = [
         "sweeps/results.py",
     ),
     Mutation(
+        "pictures of several environments have a best member",
+        "self.best = None if several else max(",
+        "self.best = max(",
+        ("tests/sweeps/test_pictures.py::test_of_several_environments_no_member_is_the_best",),
+        "sweeps/pictures.py",
+    ),
+    Mutation(
         "a search compares returns of different environments",
         '    if search != Grid() and "env" in values:\n',
         "    if False:\n",

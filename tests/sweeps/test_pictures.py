@@ -117,3 +117,17 @@ def test_a_legend_outside_of_the_axes_explains_colours_thick_line_and_dots(tmp_p
         assert box.y1 <= min(axes.get_tightbbox().y0 for axes in figure.axes) + 1.0
     heads = [text.get_text() for text in figure.axes[0].get_xticklabels()]
     assert heads[0] == "learning_rate\n(log)"
+
+
+def test_of_several_environments_no_member_is_the_best(tmp_path):
+    from matplotlib.figure import Figure
+
+    result = result_in(tmp_path)
+    settings = tuple(
+        setting._replace(members=tuple(x._replace(values=x.values | {"env": f"env {i % 2}"}) for x in setting.members))
+        for i, setting in enumerate(result.settings)
+    )
+    figure = pictures.curves(SweepResult(tmp_path, settings, None), Figure())
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert texts[0] == "a member; colour: its score, dark low, light high"
+    assert not any("best member" in text for text in texts)

@@ -155,7 +155,8 @@ class _Colours:
         self.alpha = 0.9 if len(members) <= 24 else 0.65
         self._members = members
         ended = [member for member in members if math.isfinite(member.score) and not member.stopped]
-        self.best = max(ended, key=lambda member: member.score, default=None)
+        several = len({member.values.get("env") for member in members}) > 1  # environments: there is no best one
+        self.best = None if several else max(ended, key=lambda member: member.score, default=None)
 
     def of(self, member: MemberResult) -> Any:
         """Return the colour of a member (run) by its score; grey if it has no score."""

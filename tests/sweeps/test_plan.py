@@ -206,5 +206,5 @@ def test_other_texts_are_no_seeds(given, nearest):
 
 
 def test_a_search_does_not_compare_environments():
-    with pytest.raises(ppax.ConfigError, match="a search compares returns, and those of different environments do not"):
+    with pytest.raises(ppax.ConfigError, match="a search compares returns, which different environments do not allow"):
         plan.read({"env": ["CartPole-v1", "Acrobot-v1"], "search": {"part": "halving"}})

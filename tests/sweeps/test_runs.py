@@ -388,6 +388,8 @@ def test_settings_of_several_environments_are_ranked_within_each_and_none_is_the
     assert repr(result).endswith("of 2 environments)")
     assert main(["resume", str(tmp_path / "sweep")]) == 0
     assert "returns of 2 environments are not compared: there is no best.toml" in capsys.readouterr().out
+    ppax.sweep_runs(base | {"agent": {"learning_rate": HUGE}}, {"env": envs}, run_dir=tmp_path / "none")
+    assert main(["resume", str(tmp_path / "none")]) == 4  # no member has a score
 
 
 @pytest.mark.nightly

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import math
 import re
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
@@ -293,7 +294,7 @@ def _report(options: argparse.Namespace, result: SweepResult) -> int:
         say(options, f"{text}; `ppax resume {quoted(member.run_dir)}` says why")
     print_json(options, result.to_dict())
     several = bool(result.environments[1:])
-    if result.best is None and not several:
+    if not any(math.isfinite(setting.iqm) for setting in result.settings):
         return fail(f"no member of {relative(result.run_dir)} has a score", NUMERICAL)
     drawn = ", ".join(name for name in (MEMBERS, PARALLEL) if (result.run_dir / name).exists())
     say(options, f"sweep directory: {relative(result.run_dir)}{f', with {drawn}' if drawn else ''}\nnext:")

@@ -398,7 +398,7 @@ def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def plain_data(value: Any) -> Any:
     """Return a value with Python numbers and lists in place of arrays, also inside of tables, lists and tuples.
 
-    Traced arrays and random keys are left as they are, and every other object.
+    Traced arrays, random keys and objects of other types are returned unchanged.
     """
     if isinstance(value, Mapping):
         return {name: plain_data(x) for name, x in value.items()}

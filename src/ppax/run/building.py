@@ -123,7 +123,7 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any], Config
     for name in parts.keys() - FIELDS:
         nearest = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.0)[0]
         raise ConfigError(f"agent.{name}: unknown option; did you mean agent.{nearest}?")
-    inner = _inside(agent.get("network"), "agent.network")
+    inner = _parts_in(agent.get("network"))
     of_objects = _network(parts) | ({"network": inner} if inner else {})
     data = {name: x for name, x in agent.items() if name not in parts} | _network(parts)
     if inner:
@@ -131,26 +131,28 @@ def _as_data(options: Mapping[str, Any]) -> tuple[Config, dict[str, Any], Config
     return unflatten(dict(flatten(given | ({"agent": data} if data else {})))), parts, {**sections, "agent": of_objects}
 
 
-def _inside(network: Any, path: str) -> Config:
-    """Return the tables of the parts that are objects inside of the table of a network, such as its memory, by name.
+def _parts_in(network: Any) -> Config:
+    """Return the parts in the table `network` that are objects, such as its memory, as tables of a run file, by name.
 
-    `path` is the table's own. Raises ConfigError for a part that no run file can hold.
+    {} if `network` is no table. Raises ConfigError for a part that no run file can hold.
     """
-    slots = choices_of(Composed) if isinstance(network, Mapping) else {}
-    found = {}
-    for name, x in network.items() if slots else ():
+    if not isinstance(network, Mapping):
+        return {}
+    slots, found = choices_of(Composed), {}
+    for name, x in network.items():
         if name not in slots or not dataclasses.is_dataclass(x):
             continue
-        check_numbers(x, f"{path}.{name}")
+        place = f"agent.network.{name}"
+        check_numbers(x, place)
         table = found[name] = config.describe_part(x, slots[name])
         try:
             with imports.trusting(_code_of({"agent": {"network": {name: table}}})):
-                same = bool(config.build_part(slots[name], dict(table), f"{path}.{name}") == x)
+                same = bool(config.build_part(slots[name], dict(table), place) == x)
         except (ConfigError, ValueError):  # a class that cannot be imported; fields that are arrays
             same = False
         if not same:
             raise ConfigError(
-                f"{path}.{name}: a {type(x).__name__} that no run file can hold; give the whole network as an object, "
+                f"{place}: a {type(x).__name__} that no run file can hold; give the whole network as an object, "
                 f'agent={{"network": ppax.networks.network(env, {name}=...)}}'
             )
     return found

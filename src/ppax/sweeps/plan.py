@@ -265,8 +265,8 @@ def read(table: Mapping[str, Any]) -> Plan:
     draws, drawn = check_value(DRAWS, table.get("draws")), [p for p, x in values.items() if not isinstance(x, tuple)]
     if search != Grid() and "env" in values:
         raise ConfigError(
-            "sweep.env: a search compares returns, and those of different environments do not; sweep "
-            f"environments without [{SEARCH}], or begin a sweep for each"
+            "sweep.env: a search compares returns, which different environments do not allow; sweep environments "
+            f"without [{SEARCH}], or begin a sweep for each"
         )
     if isinstance(search, Optuna):
         _require_space(values, draws)

@@ -1,11 +1,12 @@
 """Which default matters: each one halved and doubled on five environments of the public suite, ten seeds each.
 
-    python benchmarks/sensitivity.py            # some two hours on two cores; goes on where it was interrupted
-    python benchmarks/sensitivity.py --quick    # two seeds of a few iterations, nothing written
+    python benchmarks/sensitivity.py               # hours on two cores; goes on where it was interrupted
+    python benchmarks/sensitivity.py --at-once 6   # compiles six programs at the same time: for a machine with a GPU
+    python benchmarks/sensitivity.py --quick       # two seeds of a few iterations, nothing written
 
-All ten seeds of a setting are one program. As in `ppax score`, the score of a seed is the mean return of 128 episodes
-of its final policy. A cell of the picture is the IQM over the seeds, 0 where it is that of the untrained policy and 1
-where it is that of the defaults. Discounts are changed by their horizon: 1 / (1 - gamma) is halved and doubled, and
+All seeds of all settings that differ in numbers alone are one program. As in `ppax score`, the score of a seed is the
+mean return of 128 episodes of its final policy. A cell of the picture is the IQM over the seeds, 0 where it is that of
+the untrained policy and 1 where it is that of the defaults. Discounts are changed by their horizon: 1 / (1 - gamma) is halved and doubled, and
 1 / (1 - lambda) of GAE. Where the rollout changes, the number of minibatches follows, as by default: each keeps its
 number of rows. `off` leaves out a normalisation, or the decay of the learning rate.
 """
@@ -15,15 +16,26 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 import report
 from ppax import config
+from ppax.agents.precision import decide_dtype, machine_dtype
+from ppax.devices.platforms import rules
+from ppax.envs import for_evaluation
 from ppax.reports.statistics import statistics_of
+from ppax.run.restore import planned_iterations
 from ppax.scores import scoring, suite
+from ppax.training.evaluation import evaluate, evaluation_key
+from ppax.training.loop import make_key
+from ppax.training.sweeps import stacked, start_sweep, sweep
 from report import Report
 
 ROWS = ("Acrobot", "MountainCar", "MountainCarContinuous", "Pendulum", "CartPole-masked")  # of the public suite
@@ -73,34 +85,87 @@ def changed(path: str, value: Any, factor: float) -> Any:
 
 
 def main() -> None:
-    """Measure what is missing, save after each setting, draw the picture."""
+    """Measure what is missing, save after each program, draw the picture."""
     parser = argparse.ArgumentParser(description="Each default halved and doubled on five environments.")
     parser.add_argument("--quick", action="store_true", help="two seeds of a few iterations; nothing written")
     parser.add_argument("--rows", nargs="*", default=ROWS, help="rows of the public suite, without `public-`")
+    parser.add_argument("--at-once", type=int, default=1, help="number of programs compiled at the same time")
+    parser.add_argument("--output", type=Path, default=report.RESULTS, help="folder of the results")
     options = parser.parse_args()
     task = "Scores with one default changed: 1 is the score of the defaults, 0 that of the untrained policy"
-    sheet = Report(None if options.quick else "sensitivity", task, {"rows": list(ROWS), "seeds": SEEDS})
+    name = None if options.quick else "sensitivity"
+    sheet = Report(name, task, {"rows": list(ROWS), "seeds": SEEDS}, options.output)
     cells: dict[str, dict[str, Any]] = {}
     if sheet.path is not None and sheet.path.exists():
         cells = json.loads(sheet.path.read_text())["cells"]
+    seeds = scoring.SCORE_SEEDS[: 2 if options.quick else SEEDS]
     for row in suite.read_suite(suite.PUBLIC):
         name = row.name.removeprefix("public-")
         if name not in options.rows:
             continue
         own = cells.setdefault(name, {})
-        for setting, settings in {"defaults": {}, **variants(row)}.items():
-            if setting in own:
-                continue
-            nested = config.overridden(row.options, config.unflatten(settings))
-            steps = 20_000 if options.quick else row.steps
-            score = scoring.measure(
-                dataclasses.replace(row, options=nested, steps=steps), 2 if options.quick else SEEDS
-            )
-            own[setting] = {"options": settings, "scores": list(score.scores), "random": score.random}
-            print(f"{name}, {setting}: IQM {score.statistics.iqm:.4g}, {score.seconds:.0f} s", flush=True)
-            sheet.save(cells=cells)
-    if sheet.path is not None:
-        draw(cells, sheet.path.with_suffix(".png"))
+        settings = {"defaults": {}, **variants(row)}
+        steps = 20_000 if options.quick else row.steps
+        missing = {
+            setting: built_with(dataclasses.replace(row, steps=steps), settings[setting])
+            for setting in settings
+            if setting not in own
+        }
+        with ThreadPoolExecutor(options.at_once) as pool:
+            programs = [pool.submit(scores, group, row.sampled, seeds) for group in groups(missing)]
+            for program in as_completed(programs):
+                for setting, (found, random) in program.result().items():
+                    own[setting] = {"options": settings[setting], "scores": found, "random": random}
+                    print(f"{name}, {setting}: IQM {statistics_of(found).iqm:.4g}", flush=True)
+                sheet.save(cells=cells)
+    if sheet.path is not None and all(name in cells for name in ROWS):
+        draw(cells, sheet.content["hardware"], sheet.path.with_suffix(".png"))
+
+
+def built_with(row: suite.SuiteRow, settings: dict[str, Any]) -> config.Built:
+    """Agent, environment and run of a row with one default changed."""
+    nested = config.overridden(row.options, config.unflatten(settings))
+    built = config.build(dataclasses.replace(row, options=nested).run_config())
+    return built._replace(agent=decide_dtype(built.agent, machine_dtype()))
+
+
+def groups(settings: dict[str, config.Built]) -> list[dict[str, config.Built]]:
+    """Settings that differ in numbers alone, so that one program trains them, by their names."""
+    found: dict[Any, dict[str, config.Built]] = {}
+    for name, built in settings.items():
+        shapes = [np.shape(x) for x in jax.tree.leaves((built.agent, built.env))]
+        program = (jax.tree.structure((built.agent, built.env)), built.run.num_steps, tuple(shapes))
+        found.setdefault(program, {})[name] = built
+    return list(found.values())
+
+
+def scores(
+    group: dict[str, config.Built], sampled: bool, seeds: Sequence[int]
+) -> dict[str, tuple[list[float], float]]:
+    """Scores of the seeds with each setting of a group, and the score of the untrained policy."""
+    members = [(built, seed) for built in group.values() for seed in seeds]
+    first, _ = members[0]
+    agents = stacked([built.agent for built, _ in members])
+    keys = jnp.stack([make_key(seed) for _, seed in members])
+    envs = scoring.for_members(first.env, len(members))
+    states = start_sweep(agents, envs, first.run.num_steps, keys)
+    eval_env, total = for_evaluation(first.env, first.run.eval.env_params), planned_iterations(first.env, first.run)
+
+    def played(learners: Any, mode: bool) -> list[float]:
+        found = []
+        for i, (built, seed) in enumerate(members):
+            learner = jax.device_put(jax.tree.map(lambda x, i=i: x[i], learners), jax.local_devices()[0])
+            key, longest = evaluation_key(seed), built.run.eval.max_steps
+            found.append(evaluate(built.agent, eval_env, learner, key, scoring.EPISODES, mode, longest).mean_return)
+        return found
+
+    random = np.reshape(played(states.learner, False), (len(group), len(seeds)))
+    program = jax.jit(sweep, donate_argnames="states", compiler_options=rules().compiler_options)
+    states, _ = program(agents, envs, states, np.int32(total), np.int32(total))
+    if (np.asarray(states.iteration) < total).any():
+        raise SystemExit(f"{', '.join(group)}: an iteration of a seed is not finite")
+    trained = np.reshape(played(states.learner, not sampled), (len(group), len(seeds)))
+    return {name: (trained[i].tolist(), float(random[i].mean())) for i, name in enumerate(group)}
 
 
 def relative(own: dict[str, Any], setting: str) -> tuple[float, bool]:
@@ -113,7 +178,7 @@ def relative(own: dict[str, Any], setting: str) -> tuple[float, bool]:
     return (this.iqm - random) / (usual.iqm - random), this.high < usual.low or this.low > usual.high
 
 
-def draw(cells: dict[str, dict[str, Any]], path: Path) -> None:
+def draw(cells: dict[str, dict[str, Any]], hardware: dict[str, Any], path: Path) -> None:
     """The heat map: a row for each default, and two columns (halved, doubled) for each environment."""
     import matplotlib
 
@@ -147,7 +212,7 @@ def draw(cells: dict[str, dict[str, Any]], path: Path) -> None:
     axis.spines[:].set_visible(False)
     figure.colorbar(image, label="score: 0 untrained, 1 defaults", shrink=0.7)
     text = f"IQM of {SEEDS} seeds; bold: the 95 % interval does not overlap that of the defaults"
-    figure.supxlabel(f"{text}; {report.hardware()['cpu']}", fontsize=8, color="#555555")
+    figure.supxlabel(f"{text}; {hardware.get('devices', hardware['cpu'])}", fontsize=8, color="#555555")
     figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)
 

@@ -54,6 +54,30 @@ def test_every_row_of_the_table_has_a_value_for_each_kind_and_names_an_option():
         assert cell.reason
 
 
+@pytest.mark.parametrize(
+    ("make", "gamma"),
+    [
+        (lambda: ppax.make("CartPole-v1", 2), 0.99),  # 500 steps
+        (lambda: ppax.make("CartPole-v1", 2, env_params={"max_steps": 25}), 0.96),
+        (lambda: ppax.make("CartPole-v1", 2, env_params={"max_steps": 75}, action_repeat=3), 0.96),
+        (lambda: ppax.make("CartPole-v1", 2, env_params={"max_steps": {"low": 5, "high": 50}}), 0.98),
+        (lambda: ppax.make("CartPole-v1", 2, env_params={"max_steps": 3}), 0.9),
+        (lambda: ppax.make("gymnasium/CartPole-v1", 1), 0.99),
+        (lambda: ppax.make("gymnasium/CartPole-v1", 1, env_params={"max_steps": 50}), 0.98),
+        (lambda: ppax.make("gymnasium/CartPole-v1", 1, env_params={"max_steps": 50}, action_repeat=2), 0.96),
+        (lambda: ppax.envs.host(Camera, 1), 0.99),  # no limit
+    ],
+)
+def test_short_time_limits_lower_gamma(make, gamma):
+    with make() as env:
+        completed = config.completed({}, env)
+        assert completed.config["agent"].get("gamma", 0.99) == gamma
+        assert ("gamma" in completed.text) == (gamma < 0.99)
+        given = config.completed({"agent": {"gamma": 0.995}}, env)
+        assert given.config["agent"]["gamma"] == 0.995
+        assert "gamma" not in given.text
+
+
 def test_given_options_have_priority():
     given = {"env": "CartPole-v1", "num_steps": 64, "agent": {"learning_rate": 7e-4, "normalize_obs": False}}
     chosen = config.completed(given).config

@@ -1,10 +1,10 @@
 """Settings that complete a configuration: those of a preset, or the defaults for the kind of its environment.
 
 They are the same wherever an environment is named: on the command line, in a run file and in Python. The kind is read
-from the environment, never from its name: compiled or on the host, discrete or continuous actions, vectors or images.
-The table below has one column per kind and one reason per row; docs/settings.md is generated from it. A setting that
-the user gives has priority. The default number of minibatches is computed from num_envs, num_steps and seq_len, so that
-a minibatch has about as many rows as the table says.
+from the environment, never from its name: compiled or on the host, discrete or continuous actions, vectors or images,
+and the time limit of its episodes. The table below has one column per kind and one reason per row; docs/settings.md is
+generated from it. A setting that the user gives has priority. The default number of minibatches is computed from
+num_envs, num_steps and seq_len, so that a minibatch has about as many rows as the table says.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ LOG_STD, DISTRIBUTION = "agent.network.log_std_init", "agent.network.distributio
 NORMALIZE_OBS, NORMALIZATION = "agent.normalize_obs", "agent.normalization."
 SKIP = f"{NORMALIZATION}skip"  # entries of observations that are not normalised
 OF_BOX = (LOG_STD, DISTRIBUTION)  # options of Box actions
+GAMMA = "agent.gamma"
+LEAST_GAMMA = 0.9  # that a short time limit leads to
 NORMAL_FAMILIES = ("normal", "squashed", "ball")  # with a standard deviation
 PRESET = "preset"  # option of a run
 # Parts that all kinds have: their options exist before the kind is known
@@ -56,6 +58,7 @@ class Kind(NamedTuple):
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
     off_scale: bool = False  # actions in units that a normal distribution around 0 does not reach
     beside: tuple[str, ...] = ()  # names of the images of an observation that has other numbers, too; else ()
+    time_limit: int | None = None  # steps of the agent after which episodes are truncated; None: not known
 
     def __str__(self) -> str:
         return f"{CONTROL[self.control]}, {PLACE[self.where]}" + (f", {self.agents} agents" * (self.agents > 1))
@@ -115,6 +118,13 @@ TABLE = (
         "scales the critic's targets to about 1: unscaled returns of hundreds saturate small networks",
     ),
     Cell(
+        GAMMA,
+        (0.99,) * 6,
+        "rewards of about 100 steps count. Where a time limit truncates episodes after T < 100 steps: 1 - 1/T, at "
+        f"least {LEAST_GAMMA}. V counts rewards after the limit, too, which it can only estimate from itself: until "
+        "that settles, states near the limit seem better or worse than they are",
+    ),
+    Cell(
         "agent.loss.clip_eps",
         (0.2, 0.2, 0.2, 0.2, 0.2, 0.1),
         "the Atari setting of the PPO paper for large images",
@@ -140,7 +150,7 @@ TABLE = (
 
 # Options whose value depends on the environment, where it is not given
 BY_ENVIRONMENT = frozenset(
-    {PRESET, "num_envs", MINIBATCHES, LOG_STD, DISTRIBUTION, SKIP}
+    {PRESET, "num_envs", MINIBATCHES, LOG_STD, DISTRIBUTION, SKIP, GAMMA}
     | {cell.setting for cell in TABLE if len(set(cell.values)) > 1} - {STREAMS, ROWS, NOISE}
 )
 
@@ -263,6 +273,10 @@ def _of_kind(given: Config, kind: Kind) -> Completed:
     rows, noise, flat = chosen.pop(ROWS), chosen.pop(NOISE), dict(flatten(given))
     if kind.off_scale:
         chosen[DISTRIBUTION] = "squashed"
+    of_limit = 1.0 - 1.0 / (kind.time_limit or math.inf)
+    lowered = of_limit < chosen.pop(GAMMA)
+    if lowered:
+        chosen[GAMMA] = max(LEAST_GAMMA, round(of_limit, 3))
     if kind.beside and flat.get(NORMALIZE_OBS, True) and not any(path.startswith(NORMALIZATION) for path in flat):
         chosen |= {NORMALIZE_OBS: True, SKIP: list(kind.beside)}
     if noise is not None and kind.actions and flat.get(DISTRIBUTION, "normal") in NORMAL_FAMILIES:
@@ -275,7 +289,7 @@ def _of_kind(given: Config, kind: Kind) -> Completed:
     merged = chosen | flat
     if flat.get("agent.minibatch.part", "shuffle") == "shuffle" and MINIBATCHES not in flat:
         merged[MINIBATCHES] = num_minibatches(merged, kind.agents, rows, kind.sizes)
-    return Completed(unflatten(merged), _line(kind, merged))
+    return Completed(unflatten(merged), _line(kind, merged, lowered and GAMMA not in flat))
 
 
 def kind_of(env: Env) -> Kind:
@@ -288,7 +302,8 @@ def kind_of(env: Env) -> Kind:
     actions = 0 if env.sizes else box_size(env.action_space)
     units = control == CONTINUOUS and bool(needs_squashing(one.action_space))
     beside = images if numbers and not env.sizes else ()
-    return Kind(backend_of(env).name, control, env.num_agents, actions, env.sizes, units, beside)
+    backend = backend_of(env)
+    return Kind(backend.name, control, env.num_agents, actions, env.sizes, units, beside, backend.time_limit)
 
 
 def num_minibatches(config: Config, agents: int, rows: int, sizes: Sequence[tuple[str, int]] = ()) -> int:
@@ -328,14 +343,16 @@ def _sequence_length(config: Config, group: str) -> int:
     return int((None if length == NONE else length) or (config["num_steps"] if whole else 1))
 
 
-def _line(kind: Kind, config: Config) -> str:
+def _line(kind: Kind, config: Config, lowered: bool) -> str:
     """Return a line for the user: the kind of environment, and the main settings that a run gets by its defaults.
 
-    These are num_envs, num_steps, num_epochs, and whether observations and rewards are normalised.
+    These are num_envs, num_steps, num_epochs, whether observations and rewards are normalised, and gamma if it is
+    `lowered` by a time limit.
     """
     normalised = [name for name in ("obs", "reward") if config.get(f"agent.normalize_{name}")]
     without = " but images" if kind.beside and config.get(SKIP) == list(kind.beside) else ""
     words = {"obs": f"observations{without}", "reward": "rewards"}
     scaled = f", {' and '.join(words[name] for name in normalised)} normalised" if normalised else ""
     sizes = f"{config['num_envs']} environments, {config['num_steps']} steps, {config['agent.num_epochs']} epochs"
-    return f'{kind}: {sizes}{scaled} (defaults of this kind, page "Which settings do I get?")'
+    shorter = f", gamma {config[GAMMA]:g} (time limit {kind.time_limit})" if lowered else ""
+    return f'{kind}: {sizes}{scaled}{shorter} (defaults of this kind, page "Which settings do I get?")'

@@ -458,6 +458,10 @@ class Backend(Protocol):
         """
 
     @property
+    def time_limit(self) -> int | None:
+        """Steps of the agent after which a time limit truncates episodes; None if there is none, or it is not known."""
+
+    @property
     def endless(self) -> bool:
         """Whether `terminated` and `truncated` are the constant False in the compiled step: episodes never end.
 

@@ -22,6 +22,7 @@ from ppax.devices.tracing import renewed
 from ppax.envs import Env, HostEnv, ended
 from ppax.envs.hosting.host_env import reset_seeds
 from ppax.envs.hosting.rendering import with_rendering
+from ppax.envs.stagger import longest_episode
 from ppax.envs.vector import VectorEnv, never_ends
 from ppax.envs.wrappers.wrapper import render
 from ppax.storage.cache import kept_programs
@@ -87,6 +88,15 @@ class Compiled:
         )
 
     @property
+    def time_limit(self) -> int | None:
+        """Steps of the agent after which a time limit truncates episodes; None if there is none.
+
+        If the limit is drawn at resets, it is the largest that can be drawn.
+        """
+        limit = longest_episode(self.env)
+        return None if limit is None else int(limit)
+
+    @property
     def endless(self) -> bool:
         """Whether no step ends an episode: in the traced step `terminated` and `truncated` are the constant False.
 
@@ -133,6 +143,11 @@ class OnHost:
     name = "host"
     repeatable = False
     endless = False  # nobody can tell from outside
+
+    @property
+    def time_limit(self) -> int | None:
+        """Steps of the agent after which a time limit truncates episodes; None if ppax cannot read it."""
+        return self.env.host.spec.time_limit
 
     @property
     def copyable(self) -> bool:

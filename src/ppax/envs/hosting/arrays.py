@@ -249,6 +249,7 @@ class HostSpec(NamedTuple):
     max_num_envs: int | None = None  # most environments, and longest rollout, that the class declares; None: any
     max_horizon: int | None = None
     clip_actions: tuple[float, float] | None = None  # bounds of a continuous action's element; None: those of the space
+    time_limit: int | None = None  # steps of the agent after which episodes are truncated; None: not known
     stagger: int = 0  # largest random length at which the first episode of each environment is truncated; 0: none is
 
 

@@ -266,28 +266,36 @@ def with_spec(factories: list[Factory], settings: EnvSettings, name: str) -> tup
             max_num_envs=own_limit(env, "max_num_envs"),
             max_horizon=own_limit(env, "max_horizon"),
             clip_actions=settings.clip_actions,
-            stagger=_longest_first(env, settings, name),
+            time_limit=(limit := _time_limit(env, settings.action_repeat)),
+            stagger=_longest_first(limit, settings.stagger, name),
         )
         return factories, spec
     finally:
         close_all([env.close])
 
 
-def _longest_first(env: Any, settings: EnvSettings, name: str) -> int:
-    """Return the largest length of first episodes, in steps of the agent, if `stagger` shortens them; else 0.
+def _time_limit(env: Any, action_repeat: int) -> int | None:
+    """Return the time limit of `env` in steps of the agent; None if it is not known.
 
-    With `stagger = true` it is the time limit of `env`: that of Gymnasium's TimeLimit, or `max_cycles` of parallel
-    environments of PettingZoo. Raises ConfigError if such a limit is not known.
+    It is that of Gymnasium's TimeLimit, or `max_cycles` of parallel environments of PettingZoo.
     """
-    if settings.stagger is not True:
-        return int(settings.stagger)
     limits = [vars(one).get("_max_episode_steps") for one in wrappers_of(env) if hasattr(one, "__dict__")]
     if isinstance(env, Team) and not env.turns:
         limits += [vars(one).get("max_cycles") for one in wrappers_of(env) if hasattr(one, "__dict__")]
     found = [limit for limit in limits if isinstance(limit, int)]
-    if not found:
+    return -(-min(found) // action_repeat) if found else None
+
+
+def _longest_first(limit: int | None, stagger: bool | int, name: str) -> int:
+    """Return the largest length of first episodes, in steps of the agent, if `stagger` shortens them; else 0.
+
+    With `stagger = true` it is the time limit `limit`. Raises ConfigError if that is None: not known.
+    """
+    if stagger is not True:
+        return int(stagger)
+    if limit is None:
         raise no_limit(name)
-    return -(-min(found) // settings.action_repeat)
+    return limit
 
 
 def groups_by_name(env: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -157,8 +157,8 @@ MUTATIONS = [
     ),
     Mutation(
         "action repeat does not shorten the limit of Gymnasium",
-        "return -(-min(found) // settings.action_repeat)",
-        "return min(found)",
+        "return -(-min(found) // action_repeat) if found else None",
+        "return min(found) if found else None",
         (HOST + "test_the_limit_is_that_of_gymnasium",),
         "hosting/spec.py",
     ),

@@ -409,7 +409,7 @@ def test_help_without_a_target_says_which_defaults_depend_on_the_environment(cap
     assert len(differing) >= 4
     by_environment = {path for path, default in without.items() if default == "by environment"}
     assert differing | {"preset", "agent.normalize_obs", "agent.loss.clip_eps"} <= by_environment
-    assert not by_environment & {"seed", "agent.gamma", "agent.schedule.part", "total_steps"}
+    assert not by_environment & {"seed", "agent.vf_coef", "agent.schedule.part", "total_steps"}
     assert "by environment" not in printed("--preset", "styles/cleanrl")[1].values()
     assert printed("Pendulum-v1")[1]["preset"] == "Pendulum-v1"
 

@@ -6,9 +6,9 @@
 
 All seeds of all settings that differ in numbers alone are one program. As in `ppax score`, the score of a seed is the
 mean return of 128 episodes of its final policy. A cell of the picture is the IQM over the seeds, 0 where it is that of
-the untrained policy and 1 where it is that of the defaults. Discounts are changed by their horizon: 1 / (1 - gamma) is halved and doubled, and
-1 / (1 - lambda) of GAE. Where the rollout changes, the number of minibatches follows, as by default: each keeps its
-number of rows. `off` leaves out a normalisation, or the decay of the learning rate.
+the untrained policy and 1 where it is that of the defaults. Discounts are changed by their horizon: 1 / (1 - gamma) is
+halved and doubled, and 1 / (1 - lambda) of GAE. Where the rollout changes, the number of minibatches follows, as by
+default: each keeps its number of rows. `off` leaves out a normalisation, or the decay of the learning rate.
 """
 
 from __future__ import annotations
@@ -139,9 +139,7 @@ def groups(settings: dict[str, config.Built]) -> list[dict[str, config.Built]]:
     return list(found.values())
 
 
-def scores(
-    group: dict[str, config.Built], sampled: bool, seeds: Sequence[int]
-) -> dict[str, tuple[list[float], float]]:
+def scores(group: dict[str, config.Built], sampled: bool, seeds: Sequence[int]) -> dict[str, tuple[list[float], float]]:
     """Scores of the seeds with each setting of a group, and the score of the untrained policy."""
     members = [(built, seed) for built in group.values() for seed in seeds]
     first, _ = members[0]

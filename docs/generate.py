@@ -707,7 +707,7 @@ def machines(rows: list[Any]) -> dict[tuple[str, ...], list[Any]]:
     groups: dict[tuple[str, ...], list[Any]] = {}
     for score in rows:
         about, packages = score.about, score.about["packages"]
-        versions = f"ppax {packages['ppax']}", f"jax {packages['jax']}", f"Python {about['python']}"
+        versions = f"ppax {about['ppax']}", f"jax {packages['jax']}", f"Python {about['python']}"
         device = about["processor"] if about["platform"] == "cpu" else about["device"]
         hardware = f"{device}, {about['cores']} cores"
         groups.setdefault((about["time"][:10], hardware, *versions), []).append(score)

@@ -92,6 +92,19 @@ def test_a_wrong_number_of_values_is_refused_by_name():
         ppax.sweep(dataclasses.replace(agent, learning_rate=jnp.ones(3)), env, states, 1)
 
 
+def test_an_array_of_an_environment_that_all_members_share_is_explained():
+    """gymnax's Acrobot has the torques of its three actions as an array."""
+    env = ppax.make("gymnax/Acrobot-v1", 2)
+    agent = ppax.PPO(ppax.networks.mlp(env))
+    keys = jax.random.split(jax.random.key(0), 4)
+    text = r"available_torque has 3 values for 4 states.*jnp\.broadcast_to\(x, \(4, 3\)\)"
+    with pytest.raises(ppax.ConfigError, match=text):
+        ppax.start_sweep(agent, env, 4, keys)
+    shared = jax.tree.map(lambda x: jnp.broadcast_to(x, (4, *jnp.shape(x))), env)
+    states = ppax.start_sweep(agent, shared, 4, keys)
+    assert states.iteration.shape == (4,)
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -199,7 +199,9 @@ def _for_each(tree: PyTree, members: int, name: str, players: int = 1) -> PyTree
                 )
             return jnp.broadcast_to(x, (members, players))
         if np.shape(x)[0] != members:
-            raise ConfigError(f"{where} has {np.shape(x)[0]} values for {members} states: must be one, or {members}")
+            message = f"{where} has {np.shape(x)[0]} values for {members} states: must be one, or {members}"
+            array = f"jnp.broadcast_to(x, ({members}, {', '.join(map(str, np.shape(x)))}))"
+            raise ConfigError(message + (f"; an array that all states share: {array}" if name == "env" else ""))
         return jnp.asarray(x)
 
     return jax.tree_util.tree_map_with_path(one, tree)

@@ -136,6 +136,8 @@ def main() -> None:
     assert sheet.path is not None
     found: dict[str, Any] = json.loads(sheet.path.read_text())["tasks"] if sheet.path.exists() else {}
     pythons = {"ppax": sys.executable, "sb3": options.python_sb3}
+    asked = [options.python_sb3, "-c", "import importlib.metadata as m; print(m.version('stable-baselines3'))"]
+    sheet.content["versions"]["stable-baselines3"] = subprocess.check_output(asked, text=True).strip()
     for name in options.tasks:
         turns = found.setdefault(name, [])
         for seed in range(FIRST_SEED + len(turns), FIRST_SEED + options.seeds):
@@ -168,10 +170,10 @@ def draw(found: dict[str, Any], about: dict[str, Any], path: Path) -> None:
             axis.hlines(at, min(seconds), max(seconds), color="#555555", lw=1)
             text = f" {middle:.0f} s" + (f", {missed} of {len(seconds)} never" if missed else "")
             axis.text(max(seconds), at, text, va="center", fontsize=8)
-    axis.set_yticks(range(len(names)), [f"{name}\n{TASKS[name].score:g}" for name in names], fontsize=9)
+    axis.set_yticks(range(len(names)), [f"{name}\nmean return {TASKS[name].score:g}" for name in names], fontsize=9)
     axis.set_xscale("log")
     axis.invert_yaxis()
-    axis.set_xlim(right=axis.get_xlim()[1] * 2.5)
+    axis.set_xlim(1.0, axis.get_xlim()[1] * 2.5)  # a bar begins at one second
     axis.set_xlabel("seconds from the start of the process to the score, compilation included")
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(fontsize=8, loc="lower right", edgecolor="none")

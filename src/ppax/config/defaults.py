@@ -274,7 +274,7 @@ def _of_kind(given: Config, kind: Kind) -> Completed:
     if kind.off_scale:
         chosen[DISTRIBUTION] = "squashed"
     of_limit = 1.0 - 1.0 / (kind.time_limit or math.inf)
-    lowered = of_limit < chosen.pop(GAMMA)
+    lowered = of_limit < chosen.pop(GAMMA)  # else gamma stays that of the agent's class, which is the table's
     if lowered:
         chosen[GAMMA] = max(LEAST_GAMMA, round(of_limit, 3))
     if kind.beside and flat.get(NORMALIZE_OBS, True) and not any(path.startswith(NORMALIZATION) for path in flat):

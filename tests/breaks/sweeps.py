@@ -18,6 +18,13 @@ MLFLOW = "tests/loggers/test_mlflow.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "an array of an environment that all members share is not explained",
+        'if name == "env" else ""',
+        'if name == "" else ""',
+        ("tests/training/test_sweeps.py::test_an_array_of_an_environment_that_all_members_share_is_explained",),
+        "training/sweeps.py",
+    ),
+    Mutation(
         "a member on the host that has begun is taken for one with another run file",
         "    if backend_of(env).name == COMPILED:  # a core trains a member; on the host it is an ordinary run\n",
         "    if True:\n",

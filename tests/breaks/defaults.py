@@ -29,8 +29,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a time limit of three steps lowers gamma without a bound",
-        "max(LEAST_GAMMA, round(of_limit, 3))",
-        "round(of_limit, 3)",
+        "max(LEAST_GAMMA, round(1.0 - 1.0 / limit, 3))",
+        "round(1.0 - 1.0 / limit, 3)",
         (TESTS + "test_short_time_limits_lower_gamma",),
         DEFAULTS_FILE,
     ),

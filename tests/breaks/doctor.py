@@ -115,6 +115,24 @@ MUTATIONS = [
         (LIMITS + "[entropy_gone]",),
     ),
     Mutation(
+        "doctor: a short time limit beside a long horizon is not seen",
+        "    if not BEYOND_LIMIT * limit * (1.0 - gamma) < 1.0:",
+        "    if not limit * (1.0 - gamma) < 0.1:",
+        (LIMITS + "[horizon_long]",),
+    ),
+    Mutation(
+        "doctor: episodes that end by themselves are taken for cut ones",
+        "if ends > 0 or not cuts > 0 or",
+        "if not cuts > 0 or",
+        (LIMITS + "[horizon_long]",),
+    ),
+    Mutation(
+        "doctor: episodes of several lengths are taken for a time limit",
+        "or not len(known) or known.min() != known.max():",
+        "or not len(known):",
+        (LIMITS + "[horizon_long]",),
+    ),
+    Mutation(
         "doctor: groups are examined by the metrics of all",
         "name = own if self.group and self.has(own) else metric",
         "name = metric",

@@ -198,7 +198,29 @@ LIMITS = {
         ({"episode_length": 298.5}, {"agent.gamma": 0.9}),
         ({"episode_length": 1e6}, {"agent.gamma": 1.0}),
     ],
+    # half a horizon of 1 / (1 - 0.98) = 50 steps
+    "horizon_long": [
+        ({"episode_length": 24.0, "truncations": 8.0, "terminations": 0.0}, {"agent.gamma": 0.98}),
+        ({"episode_length": 26.0, "truncations": 8.0, "terminations": 0.0}, {"agent.gamma": 0.98}),
+        ({"episode_length": 24.0, "truncations": 8.0, "terminations": column(1.0, 1, 0.0)}, {"agent.gamma": 0.98}),
+        ({"episode_length": 24.0, "truncations": 0.0, "terminations": 0.0}, {"agent.gamma": 0.98}),
+        (
+            {"episode_length": column(23.0, 1, 24.0), "truncations": 8.0, "terminations": 0.0},
+            {"agent.gamma": 0.98},
+        ),
+        ({"episode_length": None, "truncations": 8.0, "terminations": 0.0}, {"agent.gamma": 0.98}),
+    ],
 }
+
+
+@pytest.mark.parametrize(
+    ("limit", "gamma", "suggested"), [(25.0, 0.99, 0.96), (5.0, 0.99, 0.9), (25.0, 1.0, 0.96), (400.0, 0.999, 0.998)]
+)
+def test_the_suggested_gamma_has_the_time_limit_as_its_horizon(limit, gamma, suggested):
+    cut = {"episode_length": limit, "truncations": 8.0, "terminations": 0.0}
+    finding = found(diagnosed(record(cut, {"agent.gamma": gamma})))["horizon_long"]
+    assert (finding.remedy.option, finding.remedy.value, finding.severity) == ("agent.gamma", suggested, "notice")
+    assert f"time limit of {limit:.0f} steps" in finding.diagnosis
 
 
 def test_the_record_has_no_symptom():
@@ -318,6 +340,7 @@ def test_rules_without_their_metrics_are_named():
     diagnosis = diagnosed(before._replace(rows=rows))
     assert diagnosis.not_examined == {
         "ending_pays": "as the rows have no truncations",
+        "horizon_long": "as the rows have no truncations",
         "observations_grow": "as the rows have no obs_max",
         "observations_large": "as the rows have no obs_max",
         "truncation_as_end": "as the rows have no truncations",

@@ -153,7 +153,10 @@ SICK = {
         {"reward_not_reached", "no_episode_ended"},
     ),
     "actions from 0 to 1,000": (in_newtons, {"actions_off_scale"}),
-    "ten iterations": (lambda: pendulum(10, {"limit": 50}), {"few_gradient_steps"}),
+    "ten iterations, a time limit of 20 steps": (
+        lambda: pendulum(10, {"limit": 20}),
+        {"few_gradient_steps", "horizon_long"},
+    ),
     "features depend on the length of the sequence": (
         lambda: cartpole(20, 1.0, -1.0, 3e-4),
         {"ratio_not_one"},

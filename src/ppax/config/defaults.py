@@ -273,10 +273,10 @@ def _of_kind(given: Config, kind: Kind) -> Completed:
     rows, noise, flat = chosen.pop(ROWS), chosen.pop(NOISE), dict(flatten(given))
     if kind.off_scale:
         chosen[DISTRIBUTION] = "squashed"
-    of_limit = 1.0 - 1.0 / (kind.time_limit or math.inf)
+    of_limit = gamma_of_limit(kind.time_limit or math.inf)
     lowered = of_limit < chosen.pop(GAMMA)  # else gamma stays that of the agent's class, which is the table's
     if lowered:
-        chosen[GAMMA] = max(LEAST_GAMMA, round(of_limit, 3))
+        chosen[GAMMA] = of_limit
     if kind.beside and flat.get(NORMALIZE_OBS, True) and not any(path.startswith(NORMALIZATION) for path in flat):
         chosen |= {NORMALIZE_OBS: True, SKIP: list(kind.beside)}
     if noise is not None and kind.actions and flat.get(DISTRIBUTION, "normal") in NORMAL_FAMILIES:
@@ -290,6 +290,11 @@ def _of_kind(given: Config, kind: Kind) -> Completed:
     if flat.get("agent.minibatch.part", "shuffle") == "shuffle" and MINIBATCHES not in flat:
         merged[MINIBATCHES] = num_minibatches(merged, kind.agents, rows, kind.sizes)
     return Completed(unflatten(merged), _line(kind, merged, lowered and GAMMA not in flat))
+
+
+def gamma_of_limit(limit: float) -> float:
+    """Return the gamma whose horizon 1 / (1 - gamma) is a time limit of `limit` steps, at least 0.9."""
+    return max(LEAST_GAMMA, round(1.0 - 1.0 / limit, 3))
 
 
 def kind_of(env: Env) -> Kind:

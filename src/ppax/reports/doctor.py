@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppax import config
+from ppax.config.defaults import gamma_of_limit
 from ppax.core.options import Config, flatten
 from ppax.core.protocols import Row
 from ppax.core.types import ConfigError
@@ -663,6 +664,7 @@ OBS_HUGE = 1e12  # squares of larger numbers, summed over a run, come near the e
 # Episodes over horizons 1 / (1 - gamma). Common and well: MuJoCo's 1000 steps at gamma 0.99 are 10, the presets at most
 # 10; at 30, rewards after the first thirtieth of an episode weigh less than 1 / e at its start
 HORIZONS = 30.0
+BEYOND_LIMIT = 2.0  # horizon 1 / (1 - gamma) over a time limit: of what V is made, most lies after the limit
 # Shorter episodes of one length are mostly a game's own (Catch: 9 steps); time limits are rarely below
 LIMIT_LENGTH = 50
 LIMIT_ROWS = 5  # rows in which all episodes have the greatest length, by accident in none
@@ -729,6 +731,25 @@ def horizon_short(record: ExaminedRun) -> Finding | None:
         f"Episodes are longer than gamma sees: half of them take {figure(length)} steps and more, and what comes later "
         f"than {horizon} hardly counts.",
         Remedy("sees a fifth of an episode", record.path("gamma"), round(1.0 - 5.0 / length, 5)),
+        NOTICE,
+    )
+
+
+def horizon_long(record: ExaminedRun) -> Finding | None:
+    """Report a time limit that cuts all episodes and is less than half of the horizon 1 / (1 - gamma); else None."""
+    lengths, gamma = record.late("episode_length"), record.number("gamma")
+    ends, cuts = (np.nansum(record.late(name)) for name in ("terminations", "truncations"))
+    known = lengths[np.isfinite(lengths)]
+    if ends > 0 or not cuts > 0 or not len(known) or known.min() != known.max():
+        return None
+    limit = float(known[0])
+    if not BEYOND_LIMIT * limit * (1.0 - gamma) < 1.0:
+        return None
+    horizon = "no horizon" if gamma == 1.0 else f"a horizon of 1 / (1 - gamma) = {figure(1.0 / (1.0 - gamma))} steps"
+    return Finding(
+        f"The time limit of {limit:.0f} steps cuts all episodes, and gamma has {horizon}: most of the return that the "
+        "critic predicts lies after the limit, where no episode has rewards, and is its own guess.",
+        Remedy("its horizon is the time limit", record.path("gamma"), gamma_of_limit(limit)),
         NOTICE,
     )
 
@@ -876,6 +897,13 @@ ENVIRONMENT_RULES = (
         "`agent.gamma`",
         ("episode_length",),
         horizon_short,
+    ),
+    Rule(
+        "horizon_long",
+        f"all episodes cut at one `episode_length` below 1 / ({BEYOND_LIMIT:g} (1 - `gamma`))",
+        "`agent.gamma`",
+        ("episode_length", "terminations", "truncations"),
+        horizon_long,
     ),
 )
 

@@ -127,8 +127,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a memory with products in each step has chunks of one without",
-        "all(isinstance(cell, AT_ONCE) for cell in memories)",
-        "any(isinstance(cell, AT_ONCE) for cell in memories)",
+        'all(getattr(cell, "steps_at_once", False) for cell in memories)',
+        'any(getattr(cell, "steps_at_once", False) for cell in memories)',
         (PLATFORMS + "test_chunks_are_smaller_with_memories_whose_products_are_computed_for_all_steps_at_once",),
         "networks/composed.py",
     ),

@@ -11,6 +11,7 @@ import pytest
 import ppax
 from ppax import networks
 from ppax.arrays.sequences import discounted_sum
+from ppax.core.types import part
 from ppax.devices import platforms, sharding
 from ppax.devices.layout import Program, only_if
 from ppax.networks import memories
@@ -62,6 +63,23 @@ def test_entries_of_the_table_decide(on):
     assert platforms.rules().compiler_options == {"a": 1}
 
 
+@part
+class OfSomebodyElse:
+    """Memory like the LRU, written outside of ppax."""
+
+    lru: memories.LRU = memories.LRU()
+
+    def __getattr__(self, name):  # its methods
+        if name in ("init", "output_size", "initial_carry", "project_in", "scan", "project_out"):
+            return getattr(self.lru, name)
+        raise AttributeError(name)
+
+
+@part
+class Declared(OfSomebodyElse):
+    steps_at_once = True
+
+
 LRU, GRU, NONE = memories.LRU(), memories.GRU(), memories.NoMemory()
 
 
@@ -74,6 +92,8 @@ LRU, GRU, NONE = memories.LRU(), memories.GRU(), memories.NoMemory()
         (LRU, GRU, False),
         (memories.Stack(GRU), LRU, False),
         (NONE, NONE, False),
+        (OfSomebodyElse(), LRU, False),
+        (Declared(), LRU, True),
     ],
 )
 def test_chunks_are_smaller_with_memories_whose_products_are_computed_for_all_steps_at_once(on, actor, critic, at_once):

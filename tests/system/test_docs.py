@@ -131,10 +131,10 @@ def test_smoothness_of_extending_is_that_of_the_example():
     assert f"    def before({methods}\n" in text
 
 
-def test_upright_of_extending_by_hand():
-    upright = part_of("An extension", 3)["Upright"](0.5)
+def test_balanced_of_extending_by_hand():
+    balanced = part_of("An extension", 3)["Balanced"](0.5)
     rows = dataclasses.replace(steps(*[jnp.zeros((2, 1))] * 4), obs=jnp.array([[[9.0, 9.0, -0.2, 9.0]]] * 2))
-    out = upright.before(None, (), (), ppax.core.types.Rollout(rows, None, None, None), jnp.ones((2, 1)))
+    out = balanced.before(None, (), (), ppax.core.types.Rollout(rows, None, None, None), jnp.ones((2, 1)))
     np.testing.assert_allclose(out.reward, [[1.0 - 0.5 * 0.2]] * 2)
 
 
@@ -173,6 +173,18 @@ def test_progress_of_extending_continues_in_the_next_rollout():
     np.testing.assert_allclose(out.streams, [0.5])
 
 
+def test_largest_reward_of_extending_is_in_the_state_and_reads_valid_rows_alone():
+    largest = part_of("An extension", 6)["LargestReward"]()
+    rows = dataclasses.replace(
+        steps(*[jnp.zeros((3, 1))] * 4),
+        reward=jnp.array([[1.0], [3.0], [9.0]]),
+        valid=jnp.array([[True], [True], [False]]),
+    )
+    rollout = ppax.core.types.Rollout(rows, None, None, None)
+    assert largest.before(None, {"largest": jnp.float32(-jnp.inf)}, (), rollout, rows.reward).state == {"largest": 3.0}
+    assert largest.before(None, {"largest": jnp.float32(5.0)}, (), rollout, rows.reward).state == {"largest": 5.0}
+
+
 def test_suite_of_extending_can_be_made_by_name(monkeypatch):
     module = types.ModuleType("ppax.envs.suites.walks")
     names = part_of("Environment suite")
@@ -183,6 +195,14 @@ def test_suite_of_extending_can_be_made_by_name(monkeypatch):
     assert ppax.make("walks/Walk-20", num_envs=4).num_envs == 4
     assert registry.ids("walks") == ["Walk-5", "Walk-20"]
     assert names["ppax"].check_env(module.load("Walk-5"))
+    for target in (
+        "walks/Walk-5",
+        "CartPole-v1",
+    ):  # and no environment of ppax is taken for one of this suite's library
+        quick = {"total_steps": 512, "num_envs": 8, "num_steps": 32, "log": {"console": False}}
+        assert len(ppax.build(target, **quick).fit().history) == 2
+    with pytest.raises(ConfigError, match="no environment 'Walk-6'; did you mean 'walks/Walk-5'"):
+        ppax.make("walks/Walk-6")
 
 
 def test_distribution_of_extending_is_normalised():
@@ -280,7 +300,7 @@ def test_every_run_file_of_a_page_is_read(page):
             plan.read(table)
 
 
-EXTENSIONS = ["ZLoss", "Smoothness", "PredictReward", "Upright", "Surprise", "Progress"]
+EXTENSIONS = ["ZLoss", "Smoothness", "PredictReward", "Balanced", "Surprise", "Progress"]
 
 
 @pytest.mark.parametrize(("place", "cls"), enumerate(EXTENSIONS))

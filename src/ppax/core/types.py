@@ -41,7 +41,7 @@ class Transition:
     valid: Array  # [T, B] False: autoreset step or absent agent; weight 0
     carry: PyTree  # [T / L, B, ...] before each sequence's first step, after the cut [M, 1, ...]; () if feedforward
     action_mask: PyTree | None = None  # [T, B, n] True = allowed; a tree like the action (arrays/masks.py)
-    final_value: Array | None = None  # [T, B] V of an ended episode's last observation; None: the next row's value
+    final_value: Array | None = None  # [T, B] V of a truncated episode's last observation; None: the next row's value
     extras: PyTree = ()  # [T, B, ...] further inputs of each row by extension, in an update; () if there are none
 
     @property

@@ -29,7 +29,7 @@ from ppax.networks.layers import (
     rescaled_dense,
     simba,
 )
-from ppax.networks.memories import AT_ONCE, OWN, MemoryPart, NoMemory, Stack, Window, rematerialised
+from ppax.networks.memories import MemoryPart, NoMemory, Stack, Window, rematerialised
 from ppax.networks.modules import ModuleNetwork
 from ppax.networks.observations import Entry, entries, observation_space_of, select
 
@@ -382,11 +382,12 @@ class Composed(BoxOptions):
     def own_products(self) -> bool:
         """True if networks/products.py computes all matrix products of this network.
 
-        That is so if all encoders are `Flat` and all memories are those of ppax. All products can then be rounded to
-        bfloat16.
+        That is so if all encoders are `Flat` and all memories say so (`MemoryPart`), as those of ppax do. All products
+        can then be rounded to bfloat16.
         """
         encoders = [reader.encoder for reader in (*self.actor_readers, *self.critic_readers)]
-        return all(isinstance(one, Flat) for one in encoders) and all(isinstance(one, OWN) for one in self.cells)
+        flat = all(isinstance(one, Flat) for one in encoders)
+        return flat and all(getattr(cell, "own_products", False) for cell in self.cells)
 
     @property
     def steps_at_once(self) -> bool:
@@ -396,7 +397,7 @@ class Composed(BoxOptions):
         rows whose gradient is computed at once depends on this (`Program.rows`).
         """
         memories = [cell for cell in self.cells if cell != NONE]
-        return bool(memories) and all(isinstance(cell, AT_ONCE) for cell in memories)
+        return bool(memories) and all(getattr(cell, "steps_at_once", False) for cell in memories)
 
     def noise_shape(self) -> tuple[int, ...]:
         """Return the shape of the parameter with the log standard deviations of Box actions: [d]; with gSDE [F, d].

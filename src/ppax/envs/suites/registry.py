@@ -92,8 +92,11 @@ def load_host(suite: str, env_id: str, num_envs: int, settings: EnvSettings) -> 
 
 
 def require_adapted(env: object) -> None:
-    """Raise ConfigError for an environment object of a suite's library, which only `make` adapts to ppax's protocol."""
-    libraries = {suite.library: name for name, suite in SUITES.items()}
+    """Raise ConfigError for an environment object of a suite's library, which only `make` adapts to ppax's protocol.
+
+    Environments of ppax itself are adapted already: a suite's library may be ppax where it needs no other.
+    """
+    libraries = {suite.library: name for name, suite in SUITES.items() if suite.library != "ppax"}
     for cls in type(env).__mro__:
         if suite := libraries.get(cls.__module__.partition(".")[0]):
             raise ConfigError(

@@ -9,15 +9,10 @@ from ppax.networks.memories.mingru import MinGRU
 from ppax.networks.memories.stack import Stack, rematerialised
 from ppax.networks.memories.window import Window
 
-AT_ONCE = (LRU, MinGRU, Attention, Window)  # matrix products over all steps of a sequence at once
-OWN = (NoMemory, GRU, LSTM, *AT_ONCE)  # all matrix products by networks/products.py
-
 __all__ = [
-    "AT_ONCE",
     "GRU",
     "LRU",
     "LSTM",
-    "OWN",
     "Attention",
     "MemoryPart",
     "MinGRU",

@@ -8,6 +8,8 @@ The carry is a cache of keys and values of recent steps, so acting computes each
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -25,6 +27,9 @@ class Attention:
     width: int = static("model width: size of the embedding and of the output", default=64, low=1)
     steps: int = static("context length: steps attended to, including the current one", default=16, low=1)
     heads: int = static("attention heads; must divide the width", default=4, low=1)
+
+    steps_at_once: ClassVar[bool] = True
+    own_products: ClassVar[bool] = True
 
     def init(self, key: Key, size: int) -> Params:
         """Return new parameters of the attention memory (embedding, attention, two dense layers) for features [size].

@@ -5,7 +5,7 @@ The reset gate is applied after the recurrent matrix product, as in cuDNN's vari
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,8 @@ class GRU:
     """Memory by a gated recurrent unit: one state vector with a reset gate and an update gate."""
 
     width: int = static("size of the GRU's hidden state", default=64, low=1)
+
+    own_products: ClassVar[bool] = True
 
     def init(self, key: Key, size: int) -> Params:
         """Return new parameters of a GRU for features [size]; matrices have the gates side by side, [..., 3 width].

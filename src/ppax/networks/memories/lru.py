@@ -7,6 +7,7 @@ with a gated output and a skip connection (the paper's figure 1).
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,9 @@ class LRU:
         "initial eigenvalues: largest modulus (share kept per step)", default=0.999, low=0.0, high=0.9999
     )
     max_phase: float = static("initial eigenvalues: largest phase, in radians per step", default=math.pi / 10, low=0.0)
+
+    steps_at_once: ClassVar[bool] = True
+    own_products: ClassVar[bool] = True
 
     def init(self, key: Key, size: int) -> Params:
         """Return new parameters of an LRU for features [size], drawn as in the paper's appendix A.

@@ -5,7 +5,7 @@ With a forget gate: Gers et al. 2000.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,8 @@ class LSTM:
     """Memory by long short-term memory: a cell state with input, forget and output gates."""
 
     width: int = static("size of the LSTM's cell state and hidden state", default=64, low=1)
+
+    own_products: ClassVar[bool] = True
 
     def init(self, key: Key, size: int) -> Params:
         """Return new parameters of an LSTM for features [size]; matrices have the gates side by side, [..., 4 width].

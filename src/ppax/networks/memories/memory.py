@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from jax import Array
 
@@ -15,6 +15,10 @@ class MemoryPart(Protocol):
 
     Methods see one stream (one agent in one environment), without a batch axis. Only `scan` runs over time; the other
     two see single steps, so that their matrix products are flat products over all rows of a minibatch.
+
+    Two class attributes say how a memory is computed; a memory without them counts as False: `steps_at_once`, no matrix
+    product inside a loop over steps (smaller chunks of rows are then faster, `Program.rows`); and `own_products`, all
+    matrix products by networks/products.py, so that they can be rounded to bfloat16.
     """
 
     def init(self, key: Key, size: int) -> Params:
@@ -43,6 +47,8 @@ class MemoryPart(Protocol):
 @part
 class NoMemory:
     """Memory of a feedforward network: none, so that actions depend on the current observation only."""
+
+    own_products: ClassVar[bool] = True
 
     def init(self, key: Key, size: int) -> Params:
         """Return {}, as a feedforward network has no parameters of a memory."""

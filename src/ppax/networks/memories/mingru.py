@@ -9,6 +9,8 @@ would halve at each step, and inputs twenty steps back would have no gradient.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -24,6 +26,9 @@ class MinGRU:
 
     width: int = static("size of the hidden state", default=64, low=1)
     longest: int = static("initial time scales of the states: uniform from 1 to this many steps", default=32, low=1)
+
+    steps_at_once: ClassVar[bool] = True
+    own_products: ClassVar[bool] = True
 
     def init(self, key: Key, size: int) -> Params:
         """Return new parameters of a minimal GRU for features [size]: a dense layer for its three gate inputs.

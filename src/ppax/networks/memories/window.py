@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,9 @@ class Window:
 
     # places of these entries among the features, from the observation; (): all. No option of a run file ("named")
     columns: tuple[int, ...] = static(default=(), named=True)
+
+    steps_at_once: ClassVar[bool] = True
+    own_products: ClassVar[bool] = True
 
     def init(self, key: Key, size: int) -> Params:
         """Return new parameters of the window memory's dense layers, for features [size]."""

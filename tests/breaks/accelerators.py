@@ -119,6 +119,13 @@ MUTATIONS = [
         FILE,
     ),
     Mutation(
+        "memories that are not those of ppax cannot say how they are computed",
+        'all(getattr(cell, "steps_at_once", False) for cell in memories)',
+        'all(getattr(cell, "steps_at_once", False) and "ppax" in type(cell).__module__ for cell in memories)',
+        (PLATFORMS + "test_chunks_are_smaller_with_memories_whose_products_are_computed_for_all_steps_at_once",),
+        "networks/composed.py",
+    ),
+    Mutation(
         "chunks of a sharded program are those of one device",
         "chunks.rows_alone if alone else chunks.rows_split",
         "chunks.rows_split",

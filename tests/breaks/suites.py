@@ -9,6 +9,13 @@ RULES = PGX + "test_tic_tac_toe_follows_its_rules"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "a suite without a library makes every environment of ppax one of its own",
+        ' for name, suite in SUITES.items() if suite.library != "ppax"}',
+        " for name, suite in SUITES.items()}",
+        ("tests/system/test_docs.py::test_suite_of_extending_can_be_made_by_name",),
+        "envs/suites/registry.py",
+    ),
+    Mutation(
         "the move of a player who waits is played",
         "move = action if self.num_agents is None else action[state.current_player]",
         "move = action if self.num_agents is None else action[0]",

@@ -87,6 +87,16 @@ def _forget_programs():
     jax.clear_caches()
 
 
+@pytest.fixture
+def forget_each_program():
+    """Clear JAX's caches after each test of a file that compiles hundreds of programs.
+
+    Every program holds memory maps, whose number is limited to 65,530: more end in a crash.
+    """
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="module")
 def program_cache(tmp_path_factory):
     """Cache directory of compiled programs, shared by the tests of one file."""

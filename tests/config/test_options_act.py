@@ -94,6 +94,7 @@ VALUES = {
     "behaviour_cloning.demonstrations": "none.npz",
     "motion_prior.demonstrations": "none.npz",
     "motion_prior.entries": ["0"],
+    "memory.entries": ["a"],  # refused for an observation without entries
     "distillation.checksum": "0" * 64,
     "behaviour_cloning.checksum": "0" * 64,
     "motion_prior.checksum": "0" * 64,
@@ -144,6 +145,7 @@ BESIDE = {
     "trace_lambda": {"recompute.part": "epoch"},
     "entropy_target.target": {"ent_coef": 0.01},
     "entropy_target.rate": {"ent_coef": 0.01, "extensions.entropy_target.target": 0.5},
+    "agent.compute_dtype": {"network.hidden": [32, 32]},  # narrower layers are not rounded
     "optimizer.nesterov": {"optimizer.momentum": 0.5},
     "critic_warmup.steps": {"optimizer.part": "actor_critic"},
 }
@@ -189,11 +191,7 @@ WORLDS = {kind: VectorEnv(Colours(kind), 4) for kind in ("discrete", "box", "dic
 # ---------------------------------------------------------------- cases
 
 
-@pytest.fixture(autouse=True)
-def _forget_each_program():
-    """Every program holds memory maps, whose number is limited to 65,530: hundreds of programs end in a crash."""
-    yield
-    jax.clear_caches()
+pytestmark = pytest.mark.usefixtures("forget_each_program")
 
 
 def walked(world, given, prefix="agent."):

@@ -390,6 +390,16 @@ def test_a_run_directory_and_the_run_in_memory_have_the_same_diagnosis(tmp_path)
     assert ppax.doctor(run) == ppax.doctor(tmp_path / "run")
 
 
+def test_a_policy_without_its_action_space_is_named(tmp_path):
+    sizes = {"num_envs": 2, "num_steps": 8, "total_steps": 96, "agent": {"network": {"hidden": [4]}}}
+    ppax.build("CartPole-v1", **sizes, log={"console": False}).fit(tmp_path / "run")
+    policy = json.loads((tmp_path / "run" / "policy.json").read_text())
+    policy.pop("action_space")
+    (tmp_path / "run" / "policy.json").write_text(json.dumps(policy))
+    with pytest.raises(ppax.ConfigError, match=r"policy\.json: action_space: not a space"):
+        ppax.doctor(tmp_path / "run")
+
+
 def test_without_a_run_or_a_row_it_is_refused(tmp_path):
     with pytest.raises(ppax.ConfigError, match=r"run\.toml"):
         ppax.doctor(tmp_path)

@@ -60,6 +60,9 @@ NETWORKS = {
 }
 
 
+pytestmark = pytest.mark.usefixtures("forget_each_program")
+
+
 def network_of(env):
     return NETWORKS[ENV if env is RANGED else env]
 
@@ -231,6 +234,8 @@ def agent_of(case, axes=AXES):
     for name in ("auxiliary", "intrinsic"):
         if inspect.isfunction(fields.get(name)):  # those with the environment's spaces
             fields[name] = fields[name](env)
+    if "phase" in fields:
+        fields.pop("warmup", None)  # refused together: tests/extensions/test_critic_warmup.py
     extensions = [fields.pop(name) for name in EXTENSIONS if name in fields]
     controls = {name.removeprefix("kl."): fields.pop(name) for name in list(fields) if name.startswith("kl.")}
     extensions += [KLControl(**controls)] if controls else []
@@ -269,9 +274,10 @@ def test_a_choice_sets_its_fields():
         ppax.imitation.Distillation,
         PPG,
         EntropyTarget,
-        CriticWarmup,
         KLControl,
     ]
+    without_phase = [len(choices) - 1 if name != "phase" else 0 for name, choices in AXES.items()]
+    assert CriticWarmup in [type(one) for one in agent_of(without_phase)[0].extensions]
 
 
 def marked(cases, every):

@@ -206,9 +206,8 @@ def record_of(run: TrainedRun | str | Path) -> ExaminedRun:
         options = config.resolve(config.plain(python_objects.recorded(read_run_config(path))))
         rows = thinned(rows_until(path / ROWS, LAST))
         described = (path / POLICY).is_file()  # not in a directory that another program has written
-        space = (
-            space_from_data(read_policy(path)["action_space"], f"{path / POLICY}: action_space") if described else None
-        )
+        written = read_policy(path).get("action_space") if described else None
+        space = space_from_data(written, f"{path / POLICY}: action_space") if described else None
         result = finite_or_none(read_evaluation(path).get("mean_return"))
         evaluated = math.nan if result is None else result
         fault = _fault_of(path)

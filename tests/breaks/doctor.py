@@ -10,6 +10,13 @@ CLI = "tests/cli/test_doctor.py::"
 
 MUTATIONS = [
     Mutation(
+        "doctor: a policy without its action space is a traceback",
+        'read_policy(path).get("action_space") if described',
+        'read_policy(path)["action_space"] if described',
+        (FILE + "test_a_policy_without_its_action_space_is_named",),
+        "reports/doctor.py",
+    ),
+    Mutation(
         "doctor: observations that grow over a run are no finding",
         "grown = values > OBS_GROWTH * max(values[known[0]], 1.0)",
         "grown = values > 1e30",

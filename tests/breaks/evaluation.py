@@ -11,6 +11,16 @@ BEST = "tests/run/test_best_by_function.py::"
 
 MUTATIONS = [
     Mutation(
+        "evaluations during training do not learn that episodes never end",
+        "    if ended is None and played < ENDLESS_STEPS:\n",
+        "    if ended is None:\n",
+        (
+            "tests/run/test_endless.py::test_default_lengths_of_evaluated_episodes",
+            "tests/run/test_endless.py::test_evaluations_in_training_follow_it_as_those_after_it_do",
+        ),
+        "training/evaluation.py",
+    ),
+    Mutation(
         "the median is the mean",
         "float(np.median(self.returns[self.counted]))",
         "float(np.mean(self.returns[self.counted]))",

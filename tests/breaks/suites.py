@@ -9,6 +9,13 @@ RULES = PGX + "test_tic_tac_toe_follows_its_rules"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "environments of ppax and of suites that have no time limit refuse one",
+        "    if LIMIT in of_inner and named and not _takes_limit(name, single, of_inner[LIMIT]):\n",
+        "    if False:\n",
+        ("tests/envs/test_settings.py::test_a_time_limit_can_be_given_to_any_compiled_environment",),
+        "envs/making.py",
+    ),
+    Mutation(
         "a suite without a library makes every environment of ppax one of its own",
         ' for name, suite in SUITES.items() if suite.library != "ppax"}',
         " for name, suite in SUITES.items()}",

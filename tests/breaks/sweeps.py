@@ -18,6 +18,13 @@ MLFLOW = "tests/loggers/test_mlflow.py::"
 
 MUTATIONS: list[Mutation] = [
     Mutation(
+        "a sweep compiles before it refuses a metric that no member logs",
+        "    _check_metrics_and_starts(packs)\n",
+        "",
+        ("tests/run/test_dry_run.py::test_a_sweep_refuses_metrics_and_starts_before_it_writes_or_compiles",),
+        "sweeps/runs.py",
+    ),
+    Mutation(
         "an array of an environment that all members share is not explained",
         'if name == "env" else ""',
         'if name == "" else ""',

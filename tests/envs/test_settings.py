@@ -21,6 +21,7 @@ from ppax.envs import ActionRepeat, PartialView, TimeLimit, VectorEnv, builtin, 
 from ppax.envs.wrappers.params import Randomised
 from ppax.networks import mlp
 from ppax.run.fit import fit_run
+from ppax.training.backends import backend_of
 
 DRAWN = {"low": 2.0, "high": 3.0}
 HOSTED = "gymnasium/CartPole-v1"
@@ -60,6 +61,14 @@ def made(**settings):
 
 
 # ---------------------------------------------------------------- kept, compared, recorded
+
+
+@pytest.mark.parametrize("name", ["CueCorridor-10", "probe/Constant", "CartPole-v1", "pgx/tic_tac_toe"])
+def test_a_time_limit_can_be_given_to_any_compiled_environment(name):
+    if "/" in name and "probe" not in name:
+        pytest.importorskip(name.partition("/")[0])
+    env = ppax.make(name, 2, env_params={"max_steps": 3})
+    assert backend_of(env).time_limit == 3
 
 
 def test_an_environment_has_the_settings_that_it_was_made_with():

@@ -396,7 +396,7 @@ def test_a_policy_without_its_action_space_is_named(tmp_path):
     policy = json.loads((tmp_path / "run" / "policy.json").read_text())
     policy.pop("action_space")
     (tmp_path / "run" / "policy.json").write_text(json.dumps(policy))
-    with pytest.raises(ppax.ConfigError, match=r"policy\.json: action_space: not a space"):
+    with pytest.raises(ppax.ConfigError, match=r"policy\.json: action_space: must be a table"):
         ppax.doctor(tmp_path / "run")
 
 

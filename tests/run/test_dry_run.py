@@ -125,6 +125,23 @@ def test_a_dry_run_refuses_what_the_run_refuses(nothing, more, text, capsys):
     assert text in printed(capsys, "train", "CartPole-v1", *TINY, *more, "--dry-run", code=2).err
 
 
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (["--stop", "foo >= 3"], "foo"),
+        (["--best.metric", "foo"], "foo"),
+        (["--init-from", "nowhere"], "nowhere"),
+    ],
+)
+def test_a_sweep_refuses_metrics_and_starts_before_it_writes_or_compiles(nothing, more, text, tmp_path, capsys):
+    for last in (["--dry-run"], []):
+        arguments = ["sweep", "CartPole-v1", *TINY[:-4], "--seeds", "2", *more, "--run-dir", tmp_path / "sweep", *last]
+        said = printed(capsys, *arguments, code=2).err
+        assert said.startswith("ppax: sweep, member 0: ")
+        assert text in said
+    assert not (tmp_path / "sweep").exists()
+
+
 def test_a_dry_run_checks_the_environment(nothing):
     env = VectorEnv(Broken(), 2)
     agent = ppax.PPO(ppax.networks.mlp(env, (4,)))

@@ -254,6 +254,9 @@ def test_default_lengths_of_evaluated_episodes():
     clock = VectorEnv(Clock(), 2)
     assert episode_limit(clock, ended=True) == 100_000
     assert episode_limit(clock, ended=None, period=64) == 10_000
+    assert episode_limit(clock, ended=None, played=999) == 10_000
+    assert episode_limit(clock, ended=None, played=1_000) == 1_000
+    assert episode_limit(clock, ended=True, played=1_000) == 100_000
     assert episode_limit(clock, ended=False) == 1_000
     assert episode_limit(clock, ended=False, period=64) == 64
     assert episode_limit(VectorEnv(Few(), 2), ended=False) == 8  # its longest rollout
@@ -300,8 +303,9 @@ def test_defaults_of_a_run_on_the_host_follow_its_training():
         assert run.evaluate(max_steps=4).mean_return == run.history[-1]["episode_return"] == 10.0
 
 
-def test_a_resumed_run_knows_that_episodes_end(tmp_path, monkeypatch):
-    """Its first evaluation comes after an iteration in which none ends."""
+@pytest.fixture
+def lengths(monkeypatch):
+    """The numbers of steps after which evaluations cut episodes, as they are evaluated; they are cut earlier here."""
     lengths, play = [], ppax.training.evaluation.Evaluator.__call__
 
     def played(self, learner, key, max_steps):
@@ -309,6 +313,18 @@ def test_a_resumed_run_knows_that_episodes_end(tmp_path, monkeypatch):
         return play(self, learner, key, min(max_steps, 50))
 
     monkeypatch.setattr(ppax.training.evaluation.Evaluator, "__call__", played)
+    return lengths
+
+
+@pytest.mark.parametrize(("resets", "after"), [(None, 1_000), (1, 250)])
+def test_evaluations_in_training_follow_it_as_those_after_it_do(resets, after, lengths):
+    with host(HostClock, 2) as env:
+        fit(env, 5, 250, iterations_per_env_reset=resets, evaluation=EvalSettings(every=1, episodes=2))
+    assert lengths == [10_000] * 4 + [after] * 2  # after 0, 250, 500, 750, 1,000 and 1,250 steps
+
+
+def test_a_resumed_run_knows_that_episodes_end(tmp_path, lengths):
+    """Its first evaluation comes after an iteration in which none ends."""
     env = VectorEnv(Counter(6), 2)  # episodes end in the second and in the fourth iteration
     options = {"evaluation": EvalSettings(every=1, episodes=2), "run_dir": tmp_path}
     fit(env, 2, **options)

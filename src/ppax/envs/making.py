@@ -350,6 +350,21 @@ def _partly_seen(name: str, single: Single, seen: Any, options: Mapping[str, Any
     return partial_view(single(options), seen, name)
 
 
+def _takes_limit(name: str, single: Single, limit: Any) -> bool:
+    """Return whether the environment `name` of ppax or of a suite has a parameter or an argument "max_steps"."""
+    if LIMIT in parameters(single({})):
+        return True
+    if name in BUILTIN:
+        return False
+    try:
+        single(params.first_values({LIMIT: limit}))
+    except ConfigError as error:
+        if UNEXPECTED.search(str(error)) is None:
+            raise
+        return False
+    return True
+
+
 def _native(
     name: str,
     num_envs: int,
@@ -365,6 +380,9 @@ def _native(
     """
     settings.refuse(("vectorization", "timeout", "info_metrics"), f"{name} is stepped inside the compiled program")
     of_inner = dict(settings.env_params)
+    named = name in BUILTIN or name.partition("/")[0] in SUITES
+    if LIMIT in of_inner and named and not _takes_limit(name, single, of_inner[LIMIT]):
+        single = partial(_limited, single)
     if SEEN in of_inner and not takes_seen:
         single = partial(_partly_seen, name, single, of_inner.pop(SEEN))
     if FILTER in settings.env_params:

@@ -79,7 +79,8 @@ class Evaluations:
         if not self.due(iteration):
             return self.blank
         key = jax.random.fold_in(self._key, iteration)
-        max_steps = self._max_steps or episode_limit(self._env, self._ended, self._period)
+        played = iteration * state.num_steps  # steps of each environment
+        max_steps = self._max_steps or episode_limit(self._env, self._ended, self._period, played)
         self.results[iteration] = self._evaluator(state.learner, key, max_steps)
         return self.results[iteration].columns
 

@@ -33,7 +33,7 @@ from ppax.storage.cache import kept_programs
 from ppax.storage.paths import relative
 from ppax.training.backends import backend_of
 from ppax.training.collection import steps_between_resets
-from ppax.training.evaluation import ENDLESS_STEPS, Evaluation, episode_limit, evaluate, evaluation_key, has_ended
+from ppax.training.evaluation import Evaluation, episode_limit, evaluate, evaluation_key, has_ended
 
 
 class Interrupted(Exception):
@@ -219,9 +219,7 @@ class TrainedRun:
             ended = False
         elif not rows or any(has_ended(row, period) for row in rows):  # without rows nothing speaks against an end
             ended = True
-        elif int(self.state.iteration) * self.state.num_steps >= ENDLESS_STEPS:
-            ended = False
-        return episode_limit(env, ended, period)
+        return episode_limit(env, ended, period, int(self.state.iteration) * self.state.num_steps)
 
 
 def _env_name(env: Env) -> str:

@@ -22,9 +22,12 @@ from ppax.devices.footprint import footprint
 from ppax.devices.layout import AUTO, WHERE_SAFE
 from ppax.run.directory import OF_SWEEP, RESULT, RunDirectory, require_named
 from ppax.run.dry_run import Demand, commented, demand_of, require_new_directory
+from ppax.run.evaluations import Evaluations
+from ppax.run.monitor import RunMonitor
 from ppax.run.restore import planned_iterations
 from ppax.run.result import Interrupted
 from ppax.run.signals import ON_DISK, stop_on_signals
+from ppax.run.warm_start import prepare
 from ppax.storage.cache import kept_programs
 from ppax.storage.paths import absolute, quoted, relative
 from ppax.sweeps import directory, pictures, plan
@@ -152,12 +155,35 @@ def _checked(run_config: Config, sweep_plan: Plan, cluster: Cluster | None) -> P
     run_config = _decided(run_config, sweep_plan)
     members = plan.members_of(run_config, sweep_plan)
     packs = packed(members)
+    _check_metrics_and_starts(packs)
     sweep_plan = search_in_iterations(sweep_plan, packs)
     checked_total(sweep_plan, packs)
     recorded = Recorded(run_config, sweep_plan, members, ())
     if isinstance(sweep_plan.search, Optuna):
         recorded = recorded._replace(members=())  # its settings are proposed in rounds
     return Planned(recorded, packs)
+
+
+def _check_metrics_and_starts(packs: Sequence[Pack]) -> None:
+    """Raise ConfigError where a member (run) names a metric that it will not log, or cannot start from another run.
+
+    Metrics are those of stop conditions and of the best policy. Members with equal settings are checked once. Compiles
+    nothing.
+    """
+    checked = list[tuple[Any, ...]]()
+    for pack in packs:
+        for task in pack.tasks:
+            agent, env, run = task.agent, task.env, task.run
+            settings = run.stop, run.best, run.eval, run.init_from
+            if settings in checked:
+                continue
+            checked.append(settings)
+            try:
+                prepare(agent, pack.shapes, run.init_from)
+                with Evaluations(agent, env, run, pack.shapes) as evaluations:
+                    RunMonitor(run).check(agent, env, pack.shapes, evaluations.blank)
+            except ConfigError as error:
+                raise ConfigError(f"sweep, member {task.member.number}: {error}") from error
 
 
 class SweepDryRun(NamedTuple):

@@ -205,15 +205,16 @@ def evaluation_key(seed: int) -> Key:
     return jax.random.fold_in(make_key(seed), EVALUATION)
 
 
-def episode_limit(env: Env, ended: bool | None, period: int = 0) -> int:
+def episode_limit(env: Env, ended: bool | None, period: int = 0, played: int = 0) -> int:
     """Return the default of `max_steps`, the number of steps after which an evaluation cuts an episode.
 
-    `ended` says whether episodes end by themselves. If they do, the default is MAX_STEPS (100,000); if `ended` is None
-    (not known yet), UNKNOWN_STEPS (10,000). If they never end, it is `period`, the number of steps between forced
-    resets in training; without forced resets (`period` is 0) ENDLESS_STEPS (1,000), or `env.max_horizon` if that is
-    less.
+    `ended` says whether episodes end by themselves. If they do, the default is MAX_STEPS (100,000). If they never end,
+    it is `period`, the number of steps between forced resets in training; without forced resets (`period` is 0)
+    ENDLESS_STEPS (1,000), or `env.max_horizon` if that is less. If `ended` is None, no episode has ended in the
+    `played` steps of training that each environment has made: from ENDLESS_STEPS on these count as episodes that never
+    end, before that the default is UNKNOWN_STEPS (10,000).
     """
-    if ended is None:
+    if ended is None and played < ENDLESS_STEPS:
         return UNKNOWN_STEPS
     return MAX_STEPS if ended else period or min(ENDLESS_STEPS, env.max_horizon or ENDLESS_STEPS)
 

@@ -29,9 +29,9 @@ class Symmetry(Extension):
     """Symmetry by data augmentation and by a mirror loss, for vectors of observations. Mittal et al. 2024,
     https://arxiv.org/abs/2403.04359
 
-    A mirror image is given as a list of signed places, counted from 1: [-2, 1] has minus the second element, then the
-    first. Actions are vectors of a Box, mirrored around its centre, or one Discrete choice, whose image is a
-    permutation. For networks without memory.
+    A mirror image is given as a list of signed places, counted from 1: [-2, -1] has minus the second element, then
+    minus the first. Applied twice, an image must change nothing. Actions are vectors of a Box, mirrored around its
+    centre, or one Discrete choice, whose image is a permutation. For networks without memory.
     """
 
     observation: tuple[int, ...] = static("mirror image of an observation: signed places, counted from 1", default=())
@@ -118,7 +118,7 @@ def _log_probs(distribution: Any, choices: Sequence[int], batch: Batch) -> Array
 def mirror(x: Array, image: tuple[int, ...]) -> Array:
     """Return the mirror image of vectors [..., n]; `image` has signed places, counted from 1.
 
-    So [-2, 1] has minus the second element, then the first.
+    So [-2, -1] has minus the second element, then minus the first.
     """
     return x[..., _places(image)] * jnp.asarray(np.broadcast_to(np.sign(image), x.shape), x.dtype)
 

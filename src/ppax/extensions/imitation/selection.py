@@ -105,7 +105,8 @@ class ByValue:
     """
 
     scales: tuple[Scalar, ...] = number(
-        "units of each teacher's V, by which it is multiplied; for normalize_reward the std of rewards; empty: 1 each",
+        "units of each teacher's V, by which it is multiplied; "
+        "for normalize_reward the std of the discounted return; empty: 1 each",
         default=(),
         above=0.0,
     )

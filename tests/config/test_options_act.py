@@ -145,7 +145,7 @@ BESIDE = {
     "trace_lambda": {"recompute.part": "epoch"},
     "entropy_target.target": {"ent_coef": 0.01},
     "entropy_target.rate": {"ent_coef": 0.01, "extensions.entropy_target.target": 0.5},
-    "agent.compute_dtype": {"network.hidden": [32, 32]},  # narrower layers are not rounded
+    "compute_dtype": {"network.hidden": [32, 32]},  # narrower layers are not rounded
     "optimizer.nesterov": {"optimizer.momentum": 0.5},
     "critic_warmup.steps": {"optimizer.part": "actor_critic"},
 }

@@ -18,6 +18,7 @@ from ppax.ppo.advantages import VTrace
 from ppax.ppo.critics import PopArt
 from ppax.ppo.forward import forward_sequences
 from ppax.ppo.minibatches import Prioritised, Shuffle
+from ppax.ppo.recompute import Epoch, Minibatch
 from ppax.training.collection import collect, start_actor
 from support.learned import learned
 from support.worlds import QUICK, RANDOM_MASKS, SPACES, Leaky, Spaced
@@ -188,8 +189,8 @@ def test_the_value_of_forced_waiting_is_learned():
 VARIANTS = {
     "masked": {},
     "agents and PopArt": {"num_agents": 2, "critic": PopArt()},
-    "GRU, recomputed by epoch": {"memory": GRU(8), "seq_len": 21, "recompute": "epoch"},
-    "V-trace, recomputed by minibatch": {"recompute": "minibatch", "seq_len": 21, "advantage": VTrace()},
+    "GRU, recomputed by epoch": {"memory": GRU(8), "seq_len": 21, "recompute": Epoch()},
+    "V-trace, recomputed by minibatch": {"recompute": Minibatch(), "seq_len": 21, "advantage": VTrace()},
     "prioritised": {"minibatch": Prioritised(num_minibatches=4)},
     "by rollout": {"normalize_advantage": "rollout", "normalize_obs": True},
 }

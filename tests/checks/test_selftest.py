@@ -13,6 +13,7 @@ from ppax.cli import main
 from ppax.envs import VectorEnv, host
 from ppax.networks import Tower, memories, mlp, network
 from ppax.ppo.minibatches import Shuffle
+from ppax.ppo.recompute import Epoch
 from ppax.training.host import operations
 from support import broken
 from support.host_worlds import BOX, Maze, Spaces, Trouble
@@ -60,7 +61,7 @@ def test_an_agent_with_towers_and_a_stack_passes():
             {
                 "minibatch": ppax.minibatches.Prioritised(),
                 "advantage": ppax.advantages.VTrace(),
-                "recompute": "epoch",
+                "recompute": Epoch(),
             },
         ),
     ],

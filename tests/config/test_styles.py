@@ -23,5 +23,5 @@ def test_a_style_round_trips_as_a_run_file(style):
 @pytest.mark.nightly
 @pytest.mark.parametrize("style", STYLES)
 def test_a_style_learns_cartpole(style, tmp_path):
-    agent, env, run = config.build(config.find(style))
+    agent, env, run = config.build(config.completed(config.find(style)).config)
     assert fit_run(agent, env, run, tmp_path / "run").evaluate(128).mean_return >= 450

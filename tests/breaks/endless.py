@@ -81,8 +81,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a short training shows that episodes never end",
-        "elif int(self.state.iteration) * self.state.num_steps >= ENDLESS_STEPS:",
-        "else:",
+        "if ended is None and played < ENDLESS_STEPS:",
+        "if ended is None and played < 0:",
         (ENDLESS + "test_a_short_training_does_not_show_that_episodes_never_end",),
     ),
     Mutation(

@@ -30,15 +30,18 @@ TIMEOUT = 3600  # seconds for pytest, also on a busy machine
 FAILED, NONE = 1, 5  # pytest's exit codes: tests failed; no test ran
 
 
-def place(mutation: Mutation, root: Path) -> tuple[Path, str]:
+def sources(root: Path) -> dict[Path, str]:
+    return {path: path.read_text(encoding="utf-8") for path in sorted((root / "src").rglob("*.py"))}
+
+
+def place(mutation: Mutation, texts: dict[Path, str]) -> tuple[Path, str]:
     """Return the file that contains the break's text, and its content; ValueError unless the text occurs once."""
     found = []
-    for path in sorted((root / "src").rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
+    for path, text in texts.items():
         if path.as_posix().endswith(mutation.file):
             found += [(path, text)] * text.count(mutation.old)
     if len(found) != 1:
-        where = ", ".join(str(path.relative_to(root)) for path, _ in found) or "nowhere"
+        where = ", ".join(path.as_posix().rpartition("/src/")[2] for path, _ in found) or "nowhere"
         raise ValueError(f"{mutation.name!r}: its text must stand once, and stands {len(found)} times: {where}")
     return found[0]
 
@@ -68,7 +71,7 @@ def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
 
 def try_one(mutation: Mutation, copy: Path) -> str:
     """ "caught", "SURVIVED" or "ERROR", with what pytest said."""
-    path, text = place(mutation, copy)
+    path, text = place(mutation, sources(copy))
     try:
         path.write_text(broken(mutation, text), encoding="utf-8")
         code, said = run_tests(copy, list(mutation.tests))
@@ -96,8 +99,9 @@ def main() -> int:
     options = parser.parse_args()
     chosen = [mutation for mutation in MUTATIONS if re.search(options.k, mutation.name, re.IGNORECASE)]
     if options.list:
+        texts = sources(ROOT)
         for mutation in chosen:
-            print(f"{mutation.name:55} {place(mutation, ROOT)[0].relative_to(ROOT)}")
+            print(f"{mutation.name:55} {place(mutation, texts)[0].relative_to(ROOT)}")
         return 0
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "tree"

@@ -217,7 +217,7 @@ def test_groups_go_on_after_a_stop(tmp_path):
     assert len(half.history) == 2
     resumed = ppax.resume(tmp_path / "half", console=False)
     assert_same(whole.state.learner, resumed.state.learner, rtol=0, atol=0)
-    assert jax.tree.structure(resumed.agent) == jax.tree.structure(agent)
+    assert jax.tree.structure(resumed.agent) == jax.tree.structure(whole.agent)
     assert {"loss/hunters_1", "episode_return/prey", "episode_return/hunters"} <= set(resumed.history[-1])
 
 

@@ -378,7 +378,7 @@ def test_a_resumed_run_knows_its_past_selves(tmp_path):
     )
     resumed = ppax.resume(tmp_path / "half", console=False)
     assert same(whole.state.learner, resumed.state.learner)
-    assert jax.tree.structure(resumed.agent) == jax.tree.structure(agent)
+    assert jax.tree.structure(resumed.agent) == jax.tree.structure(whole.agent)
     table = {name for name in whole.history[-1] if name.startswith("elo")}
     assert table == {f"elo/{group}{past}" for group in ("prey", "hunter") for past in ("", "_past_0", "_past_1")}
     assert whole.history[0]["elo/prey"] == START

@@ -150,6 +150,9 @@ def test_rows_in_another_order():
     assert "the next first differs" in tampered(first=jnp.roll(steps.first, 1, axis=0))
     assert "reward differs" in tampered(reward=jnp.roll(steps.reward, 1, axis=0))
     assert "a step after an end is still valid" in tampered(valid=jnp.ones_like(steps.valid))
+    assert "the next obs differs" in tampered(obs=1.01 * steps.obs)
+    rounded = dataclasses.replace(steps, obs=1.0001 * steps.obs)  # as by another program, after some steps of physics
+    healthy(rollout.check_alignment, world._replace(rollout=world.rollout._replace(steps=rounded)))
 
 
 # ---------------------------------------------------------------- networks and distributions

@@ -176,7 +176,7 @@ def test_the_next_observation_is_learned_and_shuffled_ones_are_not(memory):
         seen = np.asarray(after.obs["seen"])[np.asarray(after.known)]
         return float(metrics["next_observation_loss"]) / 0.5, seen.var(axis=0).sum() / 5  # the fifth number is constant
 
-    right, wrong = error(NextObservation(0.5)), error(Shuffled(loss=NextObservation(0.5)))
+    right, wrong = error(NextObservation(0.5)), error(Shuffled(loss=NextObservation(0.5), name="next_observation"))
     print(right, wrong)
     assert right[1] > 0.1
     assert right[0] < 0.1 * right[1]

@@ -148,6 +148,7 @@ def test_a_schedule_lowers_beta_in_a_run_file(tmp_path):
     teacher = ppax.fit(teacher, env, 6 * 64 * 60, num_steps=60, run_dir=tmp_path / "one", log=QUIET)
     pulls = teacher.evaluate(64, deterministic=False).mean_return / 5.0  # of an evaluation: nearly all
     assert pulls > 0.98
+    ppax.trust(f"{tmp_path}/one")
     extensions = {"distillation": {"teacher": str(tmp_path / "one"), "coef": 0.0, "beta": 1.0}}
     schedule = {"part": "linear", "leaves": ["extensions.distillation.beta"]}
     parts = {"loss": {"part": "none"}, "extensions": extensions, "schedule": schedule, "network": {"hidden": [4]}}

@@ -150,7 +150,8 @@ def test_a_run_file_names_its_teacher_and_a_resume_reads_it_again(tmp_path, monk
     table = {"part": "distillation", "teacher": "teacher", "coef": 0.5}
     student, env, _ = config.build({**plan, "agent": plan["agent"] | {"extensions": {"distillation": table}}})
     described = config.describe(student)["extensions"]["distillation"]
-    found = {"teacher": "", "checksum": "", "beta": None, "memory": []}
+    found = {"teacher": "", "checksum": "", "beta": None, "memory": [], "teachers": [], "teacher_obs": []}
+    found["select"] = {"part": "task", "entry": "", "columns": []}
     assert described | {"teacher": "", "checksum": ""} == table | found
     assert described["teacher"] == str(tmp_path / "teacher")
     assert len(described["checksum"]) == 64

@@ -32,7 +32,15 @@ def test_init_from_is_short_for_its_option_and_recorded(run, tmp_path, capsys):
     same_spaces = {"observations": [], "actions": [], "new_action_probability": 0.01}
     assert table == {"run": str(run), "keep": ["params", "reward_stats"], "best": True, "partial": False} | same_spaces
     # the file repeats the run
-    again = ["train", str(tmp_path / "b" / "run.toml"), "--run-dir", str(tmp_path / "c"), "--no-cache", "--trust", str(run)]
+    again = [
+        "train",
+        str(tmp_path / "b" / "run.toml"),
+        "--run-dir",
+        str(tmp_path / "c"),
+        "--no-cache",
+        "--trust",
+        str(run),
+    ]
     assert main.main(again) == 0
     states = [sorted((tmp_path / name / "checkpoints").iterdir())[-1] / "state.safetensors" for name in "bc"]
     assert states[0].read_bytes() == states[1].read_bytes()

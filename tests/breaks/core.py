@@ -40,6 +40,20 @@ MUTATIONS: list[Mutation] = [
         (EMPTY + "test_a_rollout_without_a_valid_row_changes_no_bit_of_the_learner", BESIDE),
     ),
     Mutation(
+        "the largest reward of a rollout without a valid row is not finite",
+        "jnp.where(known, reward.max(where=valid, initial=-jnp.inf), 0.0)",
+        "reward.max(where=valid, initial=-jnp.inf)",
+        ("tests/ppo/test_empty_minibatch.py::test_a_rollout_without_a_valid_row_changes_no_bit_of_the_learner",),
+        "ppo/diagnostics.py",
+    ),
+    Mutation(
+        "two-hot critic: with 64-bit types the value head begins in them",
+        "place = jnp.arange(self.num_bins, dtype=jnp.float32) / (self.num_bins - 1)",
+        "place = jnp.arange(self.num_bins) / (self.num_bins - 1)",
+        ("tests/system/test_x64.py::test_a_checkpoint_written_with_64_bit_types_resumes_without",),
+        "ppo/critics.py",
+    ),
+    Mutation(
         "metrics are means over empty minibatches too",
         "/ jnp.maximum(learns.sum(dtype=jnp.float32), 1.0)",
         "/ learns.size",

@@ -353,8 +353,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "every trial of a study has the seed of the first",
-        "self._inner = self._make(trial.number)",
-        "self._inner = self._make(0)",
+        "alone = self._make(trial.number, zlib",
+        "alone = self._make(0, zlib",
         (STUDY + "test_proposals_depend_on_seed_trial_and_results_alone",),
         "studies/space.py",
     ),
@@ -364,6 +364,20 @@ MUTATIONS: list[Mutation] = [
         'direction="minimize"',
         (STUDY + "test_tpe_finds_the_maximum",),
         "sweeps/studies/storage.py",
+    ),
+    Mutation(
+        "study: a trial that was killed while it was proposed counts as failed",
+        "set_trial_state_values(self._trial_id(trial.number), WAITING)",
+        "set_trial_state_values(self._trial_id(trial.number), FAILED)",
+        ("tests/sweeps/studies/test_study.py::test_a_trial_whose_proposal_was_killed_is_proposed_again",),
+        "sweeps/studies/study.py",
+    ),
+    Mutation(
+        "study: options that are sampled one by one go on in one stream of random numbers",
+        "return alone.sample_independent(study, trial, param_name, param_distribution)",
+        "return self._inner.sample_independent(study, trial, param_name, param_distribution)",
+        ("tests/sweeps/studies/test_study.py::test_a_trial_whose_proposal_was_killed_is_proposed_again",),
+        "studies/space.py",
     ),
     Mutation(
         "two workers begin more trials than the budget has",

@@ -230,7 +230,8 @@ class TwoHot:
         the bins probable that are far from 0.
         """
         bins = self.bins()
-        flat, place = -jnp.log1p(jnp.abs(bins)), jnp.arange(self.num_bins) / (self.num_bins - 1)
+        flat = -jnp.log1p(jnp.abs(bins))
+        place = jnp.arange(self.num_bins, dtype=jnp.float32) / (self.num_bins - 1)
 
         def halved(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
             middle = 0.5 * (bounds[0] + bounds[1])

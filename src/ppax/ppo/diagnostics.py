@@ -59,8 +59,9 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
         "reward_std": jnp.sqrt(variances[3]),
         "valid_fraction": valid.mean(dtype=jnp.float32),
     }
-    whole |= reduced("min", {"reward_min": reward.min(where=valid, initial=jnp.inf)})
-    whole |= reduced("max", {"reward_max": reward.max(where=valid, initial=-jnp.inf)})
+    known = valid.any()  # without a valid row the smallest and the largest reward are 0, as the means are
+    whole |= reduced("min", {"reward_min": jnp.where(known, reward.min(where=valid, initial=jnp.inf), 0.0)})
+    whole |= reduced("max", {"reward_max": jnp.where(known, reward.max(where=valid, initial=-jnp.inf), 0.0)})
     return whole | ends_of_episodes(batch.steps) | largest_observation(batch.steps.obs)
 
 

@@ -238,6 +238,7 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, beta):
     memory = {"network": {"hidden": [4], "memory": {"part": "gru", "width": 3}}}
     agent, env, _ = config.build(plan | {"agent": memory})
     ppax.fit(agent, env, 64, num_steps=8, run_dir=tmp_path / "teacher", log=QUIET)
+    ppax.trust(f"{tmp_path}/teacher")
     table = {"part": "distillation", "teacher": str(tmp_path / "teacher"), "beta": beta}
     student, env, _ = config.build(
         plan | {"agent": plan["agent"] | {"extensions": {"distillation": table}, "loss": {"part": "none"}}}

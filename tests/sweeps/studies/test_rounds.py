@@ -106,7 +106,7 @@ def test_the_value_of_a_trial_is_the_iqm_of_its_members(whole):
     best = max((t for t in trials if t.state.name == "COMPLETE"), key=lambda t: t.value)
     assert whole.study == f"best trial of the study: {best.number}, score {best.value:.4g}"
     assert str(whole).endswith(whole.study)
-    assert whole.best.read_bytes() == (whole.settings[0].members[0].run_dir / "run.toml").read_bytes()
+    assert config.read(whole.best) == config.read(whole.settings[0].members[0].run_dir / "run.toml")
 
 
 def test_the_pruner_sees_the_mean_of_a_trials_members_and_stops_all_of_them(whole):
@@ -217,11 +217,11 @@ def test_trials_that_cannot_be_trained_count_as_pruned(tmp_path):
 @pytest.mark.parametrize("trials", [3, 6])
 def test_a_batch_of_invalid_trials_does_not_end_a_study(tmp_path, trials):
     """The random sampler proposes five invalid numbers of minibatches, and then a valid one; batches have one trial."""
-    values, search = {MINIBATCHES: [4, 9, 7, 5]}, Optuna(trials=trials, batch=1, sampler="random")
+    values, search = {MINIBATCHES: [4, 9, 7, 5]}, Optuna(trials=trials, batch=1, sampler="random", seed=56)
     end = (
         contextlib.nullcontext()
         if trials == 6
-        else pytest.raises(ConfigError, match=r"none of the 3 trials .* can be trained; .*num_minibatches = 7")
+        else pytest.raises(ConfigError, match=r"none of the 3 trials .* can be trained; .*num_minibatches = 5")
     )
     found = []
     with pytest.warns(UserWarning, match="cannot be trained"), end:

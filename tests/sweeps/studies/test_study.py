@@ -118,8 +118,32 @@ def test_kills_while_a_trial_is_asked_for(study, monkeypatch):
     (found,) = again.unrecorded([])
     assert found.number == 1
     assert found.values.keys() == VALUES.keys()
-    assert states(again) == ["FAIL", "RUNNING"]
-    assert [asked.number for asked in again.ask(9)] == [2]
+    assert states(again) == ["WAITING", "RUNNING"]
+    assert [asked.number for asked in again.ask(9)] == [0]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_trial_whose_proposal_was_killed_is_proposed_again(study, monkeypatch, known, sampler):
+    """The kill comes before its first or its second value is stored; all proposals are those of a whole study."""
+    whole = study("whole", shared=False, sampler=sampler)
+    expected = whole.ask(3)
+    killed = study("killed", shared=False, sampler=sampler)
+    assert killed.ask(1) == expected[:1]
+    storing = type(killed._study._storage)
+    calls, store = [], storing.set_trial_param
+
+    def once_too_often(*arguments):
+        calls.append(arguments)
+        return store(*arguments) if len(calls) <= known else 1 / 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storing, "set_trial_param", once_too_often)
+        with pytest.raises(ZeroDivisionError):
+            killed.ask(2)
+    again = study("killed", shared=False, sampler=sampler)
+    assert again.unrecorded([0]) == []
+    assert again.ask(2) == expected[1:]
 
 
 @pytest.mark.parametrize("sampler", ["tpe", pytest.param("random", marks=NIGHTLY), pytest.param("qmc", marks=NIGHTLY)])

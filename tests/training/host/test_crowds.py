@@ -101,8 +101,8 @@ def test_every_row_by_hand(how):
 
 def test_workers_play_the_same_rollout():
     each = []
-    for how in ("sync", "async"):
-        with host(partial(Hunt, masks=True), 3, vectorization=how, workers=2) as env:
+    for how, workers in (("sync", None), ("async", 2)):
+        with host(partial(Hunt, masks=True), 3, vectorization=how, workers=workers) as env:
             each.append(rollout_of(env, memory="prey")[2].rollout)
     for one, other in zip(*map(jax.tree.leaves, each), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

@@ -41,10 +41,10 @@ def test_a_mask_by_component_is_stored_flat():
         world.step(action)
 
 
-@pytest.mark.parametrize("how", ["sync", "async"])
-def test_no_forbidden_action_is_taken_and_the_policy_learns(how):
+@pytest.mark.parametrize(("how", "workers"), [("sync", None), ("async", 2)])
+def test_no_forbidden_action_is_taken_and_the_policy_learns(how, workers):
     """The environment refuses every forbidden action, in training, in evaluation and by the trained policy."""
-    with host(Workshop, 8, vectorization=how, workers=2) as env:
+    with host(Workshop, 8, vectorization=how, workers=workers) as env:
         agent = ppax.PPO(network(env, hidden=(16,)), learning_rate=0.01, num_epochs=4)
         run = ppax.fit(agent, env, 8 * 16 * 30, num_steps=16, log=ppax.config.Log(console=False))
         assert run.evaluate(8).mean_return > 4.9  # of 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -49,16 +50,17 @@ def sampler_of(settings: Optuna) -> Any:
 class ByTrial(optuna.samplers.BaseSampler):
     """Sampler of Optuna that is seeded anew for each trial, by the search's random seed and the trial's number.
 
-    A resumed study thus proposes the same settings. Samplers that draw one sequence of points for all trials are seeded
-    by the random seed alone.
+    For options that are sampled one by one, the option's path enters the seed, too. A resumed study thus proposes the
+    same settings, also for a trial that was killed while it was proposed. Samplers that draw one sequence of points for
+    all trials are seeded by the random seed alone, and the point of a trial that was killed so is lost.
     """
 
     def __init__(self, settings: Optuna):
         self._settings = settings
         self._inner = self._make(0)
 
-    def _make(self, number: int) -> Any:
-        numbers = [self._settings.seed, 0 if self._settings.sampler in WHOLE else number]
+    def _make(self, *numbers: int) -> Any:
+        numbers = (self._settings.seed, *(0 if self._settings.sampler in WHOLE else number for number in numbers))
         return SAMPLERS[self._settings.sampler](int(np.random.SeedSequence(numbers).generate_state(1)[0]))
 
     def before_trial(self, study: Any, trial: Any) -> None:
@@ -76,7 +78,8 @@ class ByTrial(optuna.samplers.BaseSampler):
 
     def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
         """Return a value of one option that is sampled independently of the others; Optuna calls this."""
-        return self._inner.sample_independent(study, trial, param_name, param_distribution)
+        alone = self._make(trial.number, zlib.crc32(param_name.encode()))
+        return alone.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
         """Pass the trial's result to the sampler of this trial; Optuna calls this."""

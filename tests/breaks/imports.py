@@ -7,6 +7,20 @@ OWN = "tests/system/test_own_packages.py::"
 OPTAX = "tests/ppo/optimizers/test_from_optax.py::"
 MUTATIONS = [
     Mutation(
+        "optax: partials such as nadam are no factories",
+        "made = (types.FunctionType, functools.partial)",
+        "made = types.FunctionType",
+        ("tests/ppo/optimizers/test_from_optax.py::test_a_partial_of_optax_is_a_part_as_its_functions_are",),
+        "ppo/optimizers.py",
+    ),
+    Mutation(
+        "optax: a partial is pickled as one of its own",
+        "functools.partial(_restored, public_name(factory) or factory,",
+        "functools.partial(_restored, factory,",
+        ("tests/ppo/optimizers/test_from_optax.py::test_a_partial_of_optax_is_a_part_as_its_functions_are",),
+        "ppo/optimizers.py",
+    ),
+    Mutation(
         "a class is named by a path that leads to another package",
         'return f"{module}:{name}" if _is_importable(module) else None',
         'return f"{module}:{name}" if _spec(module.partition(".")[0]) else None',

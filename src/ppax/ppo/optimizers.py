@@ -258,7 +258,7 @@ RATE = "learning_rate"
 # Names in optax of those with an update of each parameter that depends on that parameter alone
 ELEMENTWISE = {
     *("adabelief", "adagrad", "adam", "adamax", "adamw", "adan", "lion"),
-    *("nadam", "radam", "rmsprop", "rprop", "sgd", "yogi"),
+    *("nadam", "nadamw", "radam", "rmsprop", "rprop", "sgd", "yogi"),
 }
 SHAPES = ((5, 3), (7,))  # parameters with which an update is traced
 Factory = Callable[..., optax.GradientTransformation]
@@ -315,7 +315,7 @@ def optax_class(factory: Factory) -> type:
     namespace |= {"__annotations__": {option: fields[option][0] for option in ordered}, "__call__": _call}
     namespace |= {"elementwise": property(_elementwise), "__reduce__": _reduce}
     namespace |= {"__doc__": f"Optimiser {name}.", "__module__": __name__}
-    cls: Any = part(type(factory.__name__, (), namespace))
+    cls: Any = part(type(name.rpartition(":")[2], (), namespace))
     _FACTORIES[cls] = factory
     return cls
 
@@ -342,7 +342,13 @@ def _elementwise(self: Any) -> bool:
 
 
 def _reduce(self: Any) -> Any:
-    return functools.partial(Optax, _FACTORIES[type(self)], **_given(self)), ()
+    factory = _FACTORIES[type(self)]
+    # by its name: a copy of a partial, as optax.nadam, would be another factory
+    return functools.partial(_restored, public_name(factory) or factory, **_given(self)), ()
+
+
+def _restored(factory: Factory | str, /, **options: Any) -> Any:
+    return Optax(find_factory(factory, "optimizer") if isinstance(factory, str) else factory, **options)
 
 
 def _given(self: Any) -> dict[str, Any]:
@@ -379,7 +385,8 @@ def find_factory(path: str, place: str) -> Factory:
 
 def _factories(space: str) -> dict[str, Factory]:
     module = optax if space == "optax" else optax.contrib
-    functions = {name: x for name, x in vars(module).items() if isinstance(x, types.FunctionType)}
+    made = (types.FunctionType, functools.partial)  # optax.nadam is a partial of optax.adam
+    functions = {name: x for name, x in vars(module).items() if isinstance(x, made)}
     return {name: x for name, x in functions.items() if RATE in inspect.signature(x).parameters and name[0] != "_"}
 
 
@@ -395,7 +402,7 @@ def _options_of(factory: Factory, name: str) -> dict[str, inspect.Parameter]:
     in messages.
     """
     remedy = "must be a function learning rate, options -> optax.GradientTransformation, as optax.lion"
-    if not isinstance(factory, types.FunctionType):
+    if not isinstance(factory, types.FunctionType) and public_name(factory) is None:
         raise ConfigError(f"optimizer: {factory!r}: {remedy}")
     given = inspect.signature(factory).parameters
     if next(iter(given), None) != RATE or any(
@@ -473,9 +480,10 @@ def _doc(factory: Factory, option: str) -> str:
 
     If there is none, it is "option OPTION of FACTORY".
     """
-    found = re.search(rf"\n +{option}: (.*?)(?=\n +\w+: |\n\n|$)", inspect.getdoc(factory) or "", re.DOTALL)
+    documented = factory.func if isinstance(factory, functools.partial) else factory
+    found = re.search(rf"\n +{option}: (.*?)(?=\n +\w+: |\n\n|$)", inspect.getdoc(documented) or "", re.DOTALL)
     text = " ".join(found.group(1).split()) if found else ""
-    return text.partition(". ")[0].rstrip(".") or f"option {option} of {factory.__name__}"
+    return text.partition(". ")[0].rstrip(".") or f"option {option} of {documented.__name__}"
 
 
 def _numbers(cls: Any) -> set[str]:

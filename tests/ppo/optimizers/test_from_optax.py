@@ -165,6 +165,18 @@ def test_numbers_and_learning_rate_are_swept():
         jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-5, atol=1e-6), together, alone)
 
 
+def test_a_partial_of_optax_is_a_part_as_its_functions_are():
+    """`optax.nadam` is `functools.partial(optax.adam, nesterov=True)`."""
+    plan = {"env": "CartPole-v1", "agent": {"optimizer": {"part": "optax:nadam", "b1": 0.8}}}
+    one = config.build(plan).agent.optimizer
+    assert config.describe(one) == {"b1": 0.8, "b2": 0.999, "eps": 1e-8, "eps_root": 0.0, "nesterov": True}
+    assert config.describe(config.build(plan).agent)["optimizer"]["part"] == "optax:nadam"
+    assert one == Optax(optax.nadam, b1=0.8) == pickle.loads(pickle.dumps(one))
+    params, gradient = {"a": jnp.float32([1.0, 2.0])}, {"a": jnp.float32([0.5, -1.0])}
+    wanted = after(optax.adam(RATE, b1=0.8, nesterov=True), params, [gradient] * 3)
+    np.testing.assert_array_equal(after(one(RATE), params, [gradient] * 3)["a"], wanted["a"])
+
+
 def test_a_part_of_optax_is_pickled_and_equal():
     one = Optax(optax.lion, b1=0.8)
     assert pickle.loads(pickle.dumps(one)) == one

@@ -168,7 +168,7 @@ def test_halving_leaves_half_and_a_quarter(whole):
     # those that trained longer rank higher, whatever their scores
     assert [last[setting.members[0].number] for setting in result.settings] == sorted(last, reverse=True)
     assert "stopped by halving at rung 1 of 2" in str(result)
-    assert result.best.read_bytes() == (result.settings[0].members[0].run_dir / "run.toml").read_bytes()
+    assert config.read(result.best) == config.read(result.settings[0].members[0].run_dir / "run.toml")
     assert directory.read(result.run_dir).programs == ((result.settings[0].members[0].number,),)  # a smaller one
 
 

@@ -56,9 +56,9 @@ def pupil(env, teacher, memory=None, **options):
     return ppax.PPO(net, extensions=(distill(env, teacher),), **given)
 
 
-def memory_of(actor):
+def memory_of(actor, group=None):
     """Teacher's memory of each stream between rollouts."""
-    return actor.extensions["distillation"]
+    return (actor.extensions if group is None else actor.extensions[group])["distillation"]
 
 
 def two_iterations(agent, env):
@@ -180,9 +180,10 @@ def test_each_stream_of_many_agents_has_the_memory_of_its_own(kind, vmapped_keys
     agent, env, teacher = many_agents(kind)
     carry = teacher.agent.initial_carry(8 if kind == "Independent" else 4)
     for _, rollout, after, _ in two_iterations(agent, env):
-        obs, first, found = rollout.steps.obs, rollout.steps.first, memory_of(after.actor)
+        obs, first = rollout.steps.obs, rollout.steps.first
         if kind != "Independent":
-            obs, first, found = obs["hunters"], first.reshape(STEPS, 4, 2)[..., 1], found["hunters"]
+            obs, first = obs["hunters"], first.reshape(STEPS, 4, 2)[..., 1]
+        found = memory_of(after.actor, None if kind == "Independent" else "hunters")
         _, carry = stepped(teacher, carry, obs, first)
         learned = slice(0, 3) if kind == "SelfPlay" else slice(None)  # a past self hunts in the last environment
         for x, y in zip(found, jax.tree.leaves(carry), strict=True):

@@ -27,7 +27,7 @@ EXACT = {
     "bfloat16": 5e-2,
 }  # tolerance of a ratio; bfloat16 has 8 bits, and its rounding depends on shapes
 CLOSE = {"float32": 1e-5, "bfloat16": 5e-2}  # relative tolerance
-STEPPED = 1e-3  # the same, of steps that another program repeats: physics amplifies its other rounding step by step
+STEPPED = 1e-3  # the same, of a rollout that another program repeats: it rounds differently, and physics amplifies that
 STATES = 16  # number of observations that are compared
 
 

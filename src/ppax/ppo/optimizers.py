@@ -343,7 +343,7 @@ def _elementwise(self: Any) -> bool:
 
 def _reduce(self: Any) -> Any:
     factory = _FACTORIES[type(self)]
-    # by its name: a copy of a partial, as optax.nadam, would be another factory
+    # by its name: optax.nadam is a partial, and a copy of a partial would be another factory
     return functools.partial(_restored, public_name(factory) or factory, **_given(self)), ()
 
 

@@ -126,7 +126,7 @@ class Study:
                 if trial.params.keys() == self._plan.values.keys():
                     self._own(trial.number)
                     found.append(Proposed(trial.number, values_of(self._plan.values, trial.params)))
-                elif not self._shared:  # killed while it was proposed: `ask` repeats it; in a shared study it becomes stale
+                elif not self._shared:  # killed while it was proposed: `ask` repeats it; shared, it becomes stale
                     self._storage.set_trial_state_values(self._trial_id(trial.number), WAITING)
         return found
 

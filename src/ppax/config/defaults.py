@@ -92,7 +92,7 @@ TABLE = (
     ),
     Cell(
         ROWS,
-        (512, 256, 1024, 64, 64, 256),
+        (256, 256, 1024, 64, 64, 256),
         "rows of one gradient step; sets num_minibatches. Where steps are expensive, more gradient steps are taken "
         "from each of them",
     ),

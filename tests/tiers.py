@@ -53,7 +53,10 @@ ALWAYS = {
     "test_the_command_report",
     "test_every_kind_of_run_keeps_the_promises_of_a_run",
     "test_command_line_run_file_and_python_have_the_same_settings",
-    "test_quick_checks_the_core_and_measures",
+    "test_a_writer_that_is_killed_leaves_a_complete_checkpoint",
+    "test_without_arguments_it_lists_commands_and_version",
+    "test_an_unknown_option_in_a_process_fails_fast_without_traceback",
+    "test_settings_of_several_environments_are_ranked_within_each_and_none_is_the_best",
 }
 
 

@@ -358,8 +358,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "reports compare options with the defaults of fields alone",
-        "found.append(Recorded(plain | chosen,",
-        "found.append(Recorded(plain | {},",
+        "found.append(RecordedDefaults(plain | chosen,",
+        "found.append(RecordedDefaults(plain | {},",
         ("tests/reports/test_settings.py::test_changes_are_those_from_the_settings_of_the_preset_or_the_kind",),
         "config/defaults.py",
     ),

@@ -98,7 +98,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "scores of other settings are published where the environment's library is missing",
-        "return written_settings(row, folder) == settings_of(row)",
+        "return written_settings(row, folder) == row_settings(row)",
         "return True",
         ("tests/scores/test_recorded.py::test_without_the_environments_library_the_rows_own_settings_are_compared",),
         "scores/tables.py",

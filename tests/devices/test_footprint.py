@@ -12,7 +12,7 @@ import pytest
 import ppax
 from ppax.cli import main
 from ppax.devices import footprint
-from ppax.devices.footprint import Footprint, NotEnoughMemory, explained
+from ppax.devices.footprint import Footprint, NotEnoughMemory, explaining_memory
 from ppax.devices.layout import Program
 from ppax.networks import mlp
 from ppax.run import restore
@@ -107,9 +107,9 @@ def test_out_of_memory_errors_carry_the_sizes_of_the_run():
     needed = Footprint(1000, 2_000_000, 3_000_000_000)
     for error in (MemoryError(), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes")):
         text = "weights and optimiser 1 kB, environments 2 MB, a rollout 3 GB"
-        with pytest.raises(NotEnoughMemory, match=text), explained(needed):
+        with pytest.raises(NotEnoughMemory, match=text), explaining_memory(needed):
             raise error
-    with pytest.raises(jax.errors.JaxRuntimeError, match="another"), explained(needed):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="another"), explaining_memory(needed):
         raise jax.errors.JaxRuntimeError("INTERNAL: another")
 
 

@@ -132,7 +132,7 @@ def test_the_model_card_tells_the_run(hub, run_dir):
 
 def test_scores_of_the_last_policy_are_not_those_of_the_best(run_dir):
     record = ppax.run.records.read(run_dir)
-    assert upload.scores_of(record).keys() == set(upload.SCORES)
+    assert upload.card_scores(record).keys() == set(upload.SCORES)
     last = ppax.load(run_dir).source.iteration
     assert read_evaluation(run_dir, last) == read_evaluation(run_dir) == record.evaluation
     assert read_evaluation(run_dir, last - 1) == {}

@@ -243,8 +243,8 @@ def test_every_format_takes_what_the_critic_reads_and_gives_v(tmp_path):
     interface = Interface(policy, return_value=True)
     steps = {
         "numpy": NumpyPolicy(written.path),
-        "stablehlo": stablehlo_format.runner(files["policy.stablehlo"]),
-        "onnx": onnx_format.runner(files["policy.onnx"], interface),
+        "stablehlo": stablehlo_format.stablehlo_runner(files["policy.stablehlo"]),
+        "onnx": onnx_format.onnx_runner(files["policy.onnx"], interface),
     }
     for step in steps.values():
         carry = steps["numpy"].initial_carry(5)
@@ -299,8 +299,8 @@ def test_a_policy_in_bfloat16_has_every_format(tmp_path):
     interface, given = Interface(policy, return_value=True), {"obs": obs, "first": np.ones(300, bool)}
     found = {
         "numpy": NumpyPolicy(written.path)(given),
-        "stablehlo": stablehlo_format.runner(files["policy.stablehlo"])(given),
-        "onnx": onnx_format.runner(files["policy.onnx"], interface)(given),
+        "stablehlo": stablehlo_format.stablehlo_runner(files["policy.stablehlo"])(given),
+        "onnx": onnx_format.onnx_runner(files["policy.onnx"], interface)(given),
     }
     own = policy.act(obs, return_value=True)
     for name, out in found.items():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ppax.core.types import ConfigError
-from ppax.reports.by_option import differences_by, option_path, series_of
+from ppax.reports.by_option import differences_by, option_named, series_of
 from ppax.reports.comparison import of_records
 from ppax.reports.settings import settings_of
 from ppax.run.records import WHOLE_EVALUATED, WHOLE_TRAINED, of_history
@@ -62,16 +62,16 @@ def test_a_seed_without_a_score_stays_in_its_point():
 
 @pytest.mark.parametrize("name", ["learning_rate", "learning-rate", "--agent.learning-rate", "agent.learning_rate"])
 def test_an_option_is_named_by_its_path_or_its_last_words(name):
-    assert option_path(name, runs_of_two_methods()) == "agent.learning_rate"
+    assert option_named(name, runs_of_two_methods()) == "agent.learning_rate"
 
 
 def test_an_unknown_option_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match=r"option 'learning_rat'.*nearest: agent.learning_rate; those that differ"):
-        option_path("learning_rat", runs_of_two_methods())
+        option_named("learning_rat", runs_of_two_methods())
     parts = [run(0, 1.0, loss={"part": "spo"}), run(0, 1.0, loss={"part": "clipped"})]
-    assert option_path("loss", parts) == "agent.loss.part"
+    assert option_named("loss", parts) == "agent.loss.part"
     with pytest.raises(ConfigError, match="several options have this name"):
-        option_path("eps", [run(0, 1.0, loss={"eps": 0.1}, critic={"eps": 0.2})])
+        option_named("eps", [run(0, 1.0, loss={"eps": 0.1}, critic={"eps": 0.2})])
 
 
 def test_methods_are_compared_at_equal_options_with_seeds_in_pairs_and_their_best_settings():

@@ -14,7 +14,7 @@ from ppax.core.types import ConfigError
 from ppax.run.directory import OF_SWEEP, RunDirectory
 from ppax.sweeps import directory, member, packing, plan
 from ppax.sweeps.directory import Recorded
-from ppax.sweeps.training import Session, Stopped, train_alone
+from ppax.sweeps.training import Session, SweepStopped, train_alone
 
 RUN = config.resolve(
     {
@@ -71,7 +71,7 @@ def test_a_stopped_sweep_names_the_trust_that_its_parts_and_its_search_need(tmp_
         "@part\nclass Mine(ClippedSurrogate): ...\n@part\nclass Half(Halving): ...\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(Session, "train_stages", lambda *_: (_ for _ in ()).throw(Stopped))
+    monkeypatch.setattr(Session, "train_stages", lambda *_: (_ for _ in ()).throw(SweepStopped))
     values = {"agent.loss.part": ["clipped", "own_ones:Mine"]}
     line = f"ppax resume {tmp_path}/it"
     try:

@@ -154,7 +154,7 @@ def check_distribution(context: CheckContext, key: Key) -> CheckResult:
     at = np.nonzero(valid)
     seen = steps.obs, steps.first, steps.action_mask
     rows = jax.tree.map(lambda x: x[at[0][:STATES], at[1][:STATES]], (again.carry, *seen))
-    learner = context.learner._replace(params=update.with_noise(context.learner.params, key))
+    learner = context.learner._replace(params=update.perturbed(context.learner.params, key))
     sums = fast_compiled(lambda *args: update.scores(context.agent, *args))(learner, rows, jax.random.fold_in(key, 1))
     worst = update.excess(*map(np.asarray, sums))
     if not worst <= 1.0:

@@ -404,7 +404,7 @@ def _smooth(x: Array) -> bool:
     return bool(jnp.issubdtype(x.dtype, jnp.floating))
 
 
-def with_noise(params: PyTree, key: Key) -> PyTree:
+def perturbed(params: PyTree, key: Key) -> PyTree:
     """Return the parameters with normal noise of standard deviation NOISE added."""
     leaves, structure = jax.tree.flatten(params)
     keys = jax.random.split(key, len(leaves))

@@ -70,7 +70,7 @@ from ppax.core import imports
 from ppax.core.options import Config, unflatten
 from ppax.core.types import ConfigError
 from ppax.devices import sharding
-from ppax.devices.footprint import NotEnoughMemory, explained
+from ppax.devices.footprint import NotEnoughMemory, explaining_memory
 from ppax.envs import EnvError
 from ppax.policy.bundle import is_bundle
 from ppax.run import python_objects
@@ -110,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         arguments, names = without(TRUST, given)
         arguments, devices = without(DEVICE, arguments)
-        with explained(), imports.naming(arguments), imports.trusting(names, beside=True):
+        with explaining_memory(), imports.naming(arguments), imports.trusting(names, beside=True):
             arguments = joined_words(arguments)  # before JAX starts
             for device in devices[-1:]:
                 sharding.use_device(device)

@@ -202,14 +202,14 @@ def completed(given: Config, env: Env | None = None) -> Completed:
     return _of_kind(started, kind)
 
 
-class Recorded(NamedTuple):
+class RecordedDefaults(NamedTuple):
     """Default settings that a recorded run started from, before its own options, and where these defaults come from."""
 
     config: Config  # by dotted path; options that it lacks have the defaults of their fields
     name: str  # of the preset, or of the kind of environment
 
 
-def recorded_defaults(recorded: Config, plain: Config) -> Recorded:
+def recorded_defaults(recorded: Config, plain: Config) -> RecordedDefaults:
     """Return the default settings that a recorded run started from: of its preset, or of the kind of its environment.
 
     `recorded` has every option of the run, `plain` the default of every option's field, both by dotted path. Without a
@@ -220,8 +220,8 @@ def recorded_defaults(recorded: Config, plain: Config) -> Recorded:
     name = recorded.get(PRESET)
     if isinstance(name, str) and name in presets():
         own = dict(flatten(preset(str(name))))
-        return Recorded(plain | {path: x for path, x in own.items() if path in recorded}, f"preset {name}")
-    found = [Recorded(plain, "objects in Python (ppax.PPO, ppax.fit)")]
+        return RecordedDefaults(plain | {path: x for path, x in own.items() if path in recorded}, f"preset {name}")
+    found = [RecordedDefaults(plain, "objects in Python (ppax.PPO, ppax.fit)")]
     for place, (where, control) in enumerate(COLUMNS):
         chosen = dict(flatten(PARTS_FOR_ALL)) | {cell.setting: cell.values[place] for cell in TABLE}
         streams, rows, noise = chosen.pop(STREAMS), chosen.pop(ROWS), chosen.pop(NOISE)
@@ -240,7 +240,7 @@ def recorded_defaults(recorded: Config, plain: Config) -> Recorded:
         if control == IMAGE and recorded.get(SKIP):  # images beside other numbers: their names are those of the run
             chosen |= {NORMALIZE_OBS: True, SKIP: recorded[SKIP]}
         chosen = {path: value for path, value in chosen.items() if path in recorded}
-        found.append(Recorded(plain | chosen, f"{CONTROL[control]}, {PLACE[where]}"))
+        found.append(RecordedDefaults(plain | chosen, f"{CONTROL[control]}, {PLACE[where]}"))
     return min(found, key=lambda one: sum(recorded.get(path, value) != value for path, value in one.config.items()))
 
 

@@ -95,7 +95,7 @@ def require_room(needed: Footprint, num_envs: int, rows: int) -> None:
 
 
 @contextmanager
-def explained(needed: Footprint | None = None) -> Iterator[None]:
+def explaining_memory(needed: Footprint | None = None) -> Iterator[None]:
     """Yield; an out-of-memory error inside becomes NotEnoughMemory, with the sizes of the run if `needed` is given."""
     try:
         yield

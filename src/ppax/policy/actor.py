@@ -289,7 +289,7 @@ def without_critic_entries(obs: Any, space: spaces.Space, left_out: frozenset[Ar
     return obs
 
 
-def names_of(space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> tuple[str, ...]:
+def names_left_out(space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath = ()) -> tuple[str, ...]:
     """Return the names, joined by dots, of the entries of `space` in which all arrays are `left_out`.
 
     An entry inside a named one is not named again. `path` is the path of `space` in the whole observation space.
@@ -298,7 +298,7 @@ def names_of(space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPat
         return (".".join(map(str, path)),)
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return ()
-    return tuple(name for key, inner in _inner(space) for name in names_of(inner, left_out, (*path, key)))
+    return tuple(name for key, inner in _inner(space) for name in names_left_out(inner, left_out, (*path, key)))
 
 
 def _within(space: spaces.Space, left_out: frozenset[ArrayPath], path: ArrayPath) -> bool:

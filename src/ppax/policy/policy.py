@@ -18,7 +18,7 @@ from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, Key, PyTree
 from ppax.envs import Env
 from ppax.envs.hosting.arrays import element_of
-from ppax.policy.actor import Actor, Stepped, acting_agent, actor_of, names_of, step, unread_entries
+from ppax.policy.actor import Actor, Stepped, acting_agent, actor_of, names_left_out, step, unread_entries
 from ppax.policy.bundle.writing import Exported, write_bundle
 from ppax.policy.inputs import Inputs, as_flags
 from ppax.policy.mlflow_model import write_mlflow_model
@@ -76,7 +76,7 @@ class Policy:
         self.learner = jax.device_get(learner)
         self.actor = actor_of(self.agent, self.learner, spec)
         left_out = unread_entries(self.actor, spec.observation_space)
-        names = names_of(spec.observation_space, left_out)
+        names = names_left_out(spec.observation_space, left_out)
         self.spec = dataclasses.replace(spec, unread=names, memory=memory_of(self.actor, spec.num_agents))
         inputs = Inputs(spec, left_out)
         self._acting = ActingState(self.actor, inputs, StreamMemory(self.actor, inputs.streams_per_unit))
@@ -97,7 +97,7 @@ class Policy:
         """Entries of an observation, by path joined by dots, that V depends on and actions do not; () for none."""
         space = self.spec.observation_space
         left_out = unread_entries(self.actor, space) - unread_entries(self.actor_critic, space)
-        return names_of(space, left_out)
+        return names_left_out(space, left_out)
 
     def act(self, obs: Any, *, mask: Any = None, deterministic: bool = True, return_value: bool = False) -> Any:
         """Return the action for one observation, or the actions for a batch of them, as NumPy arrays.

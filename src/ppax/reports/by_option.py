@@ -45,7 +45,7 @@ class Series(NamedTuple):
     points: list[Point]
 
 
-def option_path(name: str, records: Sequence[Record]) -> str:
+def option_named(name: str, records: Sequence[Record]) -> str:
     """Return the dotted path of the option called `name`: its path, or the end of it, as "loss.clip_eps" or "clip_eps".
 
     The end is one or more of the names between dots; `-` stands for `_`. An option that chooses a part, such as

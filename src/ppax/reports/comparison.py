@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppax.core.types import ConfigError, printable
-from ppax.reports.by_option import differences_by, option_path
+from ppax.reports.by_option import differences_by, option_named
 from ppax.reports.differences import (
     DIFFERENCE,
     Against,
@@ -263,7 +263,7 @@ def of_records(
     settings = settings_of(records)
     if by is None and baseline is not None:
         raise ConfigError(f"baseline = {baseline!r}: is a value of the option `by`, which is missing")
-    path = "" if by is None else option_path(by, records)
+    path = "" if by is None else option_named(by, records)
     ranked = [record for setting in settings for record in [*sorted(setting.records, key=_worse), *setting.repeats]]
     differences = differences_by(settings, path, baseline) if path else differences_of(settings)
     ended = any(record.has(RETURN) for record in ranked)

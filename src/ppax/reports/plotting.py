@@ -12,7 +12,7 @@ import numpy as np
 
 from ppax.core.options import check_limits
 from ppax.core.types import ConfigError, printable
-from ppax.reports.by_option import Series, natural_order, option_path, ordered, series_of
+from ppax.reports.by_option import Series, natural_order, option_named, ordered, series_of
 from ppax.reports.charts import COLOURS, Line
 from ppax.reports.curves import CONFIDENCE, checked_band
 from ppax.reports.formatting import short_count, value_text
@@ -69,7 +69,7 @@ def plot(
     if against is not None:
         _refuse_with_against(metric, settings, each, band)
         own = [setting for _, setting in chosen_settings(settings_of(records), settings).values()]
-        figure = sensitivity_figure(own, option_path(against, records), size)
+        figure = sensitivity_figure(own, option_named(against, records), size)
     else:
         if score != FINAL_SCORE:
             raise ConfigError(f"score = {score!r}: is for a plot against an option; learning curves have a metric")
@@ -79,7 +79,7 @@ def plot(
         found = each_run(records) if each else settings_of(records)
         figure = figure_of(records, metrics, checked_band(band), chosen_settings(found, settings), size)
     if file is not None:
-        save(figure, file)
+        save_figure(figure, file)
     return figure
 
 
@@ -97,7 +97,7 @@ def checked_file(path: str | Path) -> Path:
     return file
 
 
-def save(figure: Figure, file: Path) -> None:
+def save_figure(figure: Figure, file: Path) -> None:
     """Write a figure in the format of the file's ending; its texts stay texts with embedded fonts, not outlines."""
     from matplotlib import rc_context
 

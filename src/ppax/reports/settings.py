@@ -268,14 +268,14 @@ def setting_differences(records: Sequence[Record]) -> dict[str, list[Any]]:
     return {path: row for path, row in values.items() if any(value != row[0] for value in row)}
 
 
-class Changed(NamedTuple):
+class ChangedOptions(NamedTuple):
     """Options of a run that differ from the defaults, and where these defaults come from, in words."""
 
     options: dict[str, tuple[Any, Any]]  # (value, default) by dotted path; the default of an option without one is None
     of: str  # "preset X", or the kind of environment
 
 
-def changed(record: Record) -> Changed:
+def changed(record: Record) -> ChangedOptions:
     """Return the options in which a run differs from what `ppax train ENV` would have used without further options.
 
     Those defaults are the settings of the run's preset, or of the kind of its environment; for all other options the
@@ -291,7 +291,7 @@ def changed(record: Record) -> Changed:
         for path, value in record.config.items()
     }
     pairs = {path: (value, default if path in defaults else None) for path, (value, default) in own.items()}
-    return Changed({path: pair for path, pair in pairs.items() if pair[0] != pair[1]}, begun.name)
+    return ChangedOptions({path: pair for path, pair in pairs.items() if pair[0] != pair[1]}, begun.name)
 
 
 def options_of_run(record: Record) -> list[Option]:

@@ -70,7 +70,7 @@ def push_to_hub(
     curve = None if record is None else curve_picture(record)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        scores = {} if record is None else scores_of(record)
+        scores = {} if record is None else card_scores(record)
         policy.export(folder / BUNDLE, formats, scores or None, return_value=return_value)
         if curve is not None:
             (folder / CURVE).write_bytes(curve)
@@ -82,7 +82,7 @@ def push_to_hub(
     return f"{api.endpoint}/{address.repo}"
 
 
-def scores_of(record: Record) -> dict[str, float]:
+def card_scores(record: Record) -> dict[str, float]:
     """Return the results of the run's evaluation by their names in evaluation.json, such as {"mean_return": 500.0}.
 
     They are those that a model card shows; {} without an evaluation.

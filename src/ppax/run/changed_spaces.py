@@ -32,7 +32,7 @@ PIECE = re.compile(r"(?P<first>\d+)(?::(?P<end>\d+))?|new(?::(?P<count>\d+))?")
 Arrays = dict[str, np.ndarray]  # of a learner, by dotted name
 
 
-class Origin(NamedTuple):
+class EntryOrigin(NamedTuple):
     """Origin of one entry (array) of this run's observation: which numbers of the source run's observation it takes.
 
     The source run is that of `init_from`, and `entry` is the name of the source run's entry. `places` [size] has, for
@@ -113,7 +113,7 @@ def change_spaces(
 # ---------------------------------------------------------------- which number comes from where
 
 
-def read_origins(items: Sequence[str], here: Mapping[str, Entry], there: Mapping[str, Entry]) -> dict[str, Origin]:
+def read_origins(items: Sequence[str], here: Mapping[str, Entry], there: Mapping[str, Entry]) -> dict[str, EntryOrigin]:
     """Return, by name, which numbers of the source run's observation each entry (array) of this run's takes.
 
     The source run is that of `init_from`. An item of `init_from.observations` is a text such as "position=0:4" or
@@ -143,7 +143,7 @@ def read_origins(items: Sequence[str], here: Mapping[str, Entry], there: Mapping
     return origins
 
 
-def _origin(entry: Entry, pieces: list[str] | None, there: Mapping[str, Entry]) -> Origin:
+def _origin(entry: Entry, pieces: list[str] | None, there: Mapping[str, Entry]) -> EntryOrigin:
     """Return which numbers of the source run's observation `entry`, an array of this run's observation, takes.
 
     The source run is that of `init_from`. `pieces` are the texts that choose its numbers, such as ["0:4", "new"]; if
@@ -152,7 +152,7 @@ def _origin(entry: Entry, pieces: list[str] | None, there: Mapping[str, Entry]) 
     """
     size = math.prod(entry.shape)
     if pieces == ["new"]:
-        return Origin(None, np.full(size, -1), False)
+        return EntryOrigin(None, np.full(size, -1), False)
     if pieces is None or (len(pieces) == 1 and not PIECE.fullmatch(pieces[0])):
         name = entry.name if pieces is None else pieces[0]
         old = there.get(name)
@@ -166,14 +166,14 @@ def _origin(entry: Entry, pieces: list[str] | None, there: Mapping[str, Entry]) 
                 f"{OBSERVATIONS}: entry {entry.name} is {list(entry.shape)} here and {old.name} {list(old.shape)} in "
                 f"the other run: say which number comes from where, as {entry.name}=0:{both}{rest}"
             )
-        return Origin(old.name, np.arange(size), True)
+        return EntryOrigin(old.name, np.arange(size), True)
     old = there.get(entry.name)
     if old is None:
         _refuse(
             f"{entry.name}={pieces[0]}", f"the other run's observation has no entry {entry.name!r}", entry.name, there
         )
     index = read_pieces(OBSERVATIONS, pieces, math.prod(old.shape), size)
-    return Origin(old.name, index, old.shape == entry.shape and np.array_equal(index, np.arange(size)))
+    return EntryOrigin(old.name, index, old.shape == entry.shape and np.array_equal(index, np.arange(size)))
 
 
 def read_pieces(field: str, pieces: Sequence[str], old: int, new: int) -> np.ndarray:
@@ -261,7 +261,7 @@ def _change_torso(
     name: str,
     network: Composed,
     torso: Torso,
-    origins: Mapping[str, Origin],
+    origins: Mapping[str, EntryOrigin],
     before: tuple[EntryReader, ...],
 ) -> set[str]:
     """Change `arrays` so that the first layer and the encoders of actor or critic (`name`) fit this run's observation.
@@ -314,7 +314,7 @@ def _change_torso(
     return fresh
 
 
-def _origin_of_reader(reader: EntryReader, origins: Mapping[str, Origin]) -> Origin:
+def _origin_of_reader(reader: EntryReader, origins: Mapping[str, EntryOrigin]) -> EntryOrigin:
     """Return the origin of the entry that the encoder of `reader` reads: which of the source run's numbers it takes.
 
     The encoder `Flat` passes on an entry's numbers as they are, so that each number has weights of its own in the next
@@ -333,11 +333,11 @@ def _origin_of_reader(reader: EntryReader, origins: Mapping[str, Origin]) -> Ori
             f"{OBSERVATIONS}: {', '.join(changed)} is read by {type(reader.encoder).__name__}, whose weights are not "
             "those of single numbers: such an entry can be kept whole, or, with an encoder of its own, be new"
         )
-    return Origin(None, np.empty(0), True)
+    return EntryOrigin(None, np.empty(0), True)
 
 
 def _change_statistics(
-    arrays: Arrays, before: Arrays, stats: Any, origins: Mapping[str, Origin], there: Mapping[str, Entry]
+    arrays: Arrays, before: Arrays, stats: Any, origins: Mapping[str, EntryOrigin], there: Mapping[str, Entry]
 ) -> None:
     """Change the statistics of observations in `arrays` to fit this run; new numbers have mean 0 and variance 1.
 
@@ -359,7 +359,7 @@ def _change_statistics(
     for path, node in nodes:
         own = f"obs_stats{_dotted(path)}"
         name = _dotted(path).removeprefix(".") or "obs"
-        origin = origins.get(name, Origin(name, np.arange(0), True))  # read by no network: unchanged
+        origin = origins.get(name, EntryOrigin(name, np.arange(0), True))  # read by no network: unchanged
         entry = there.get(origin.entry) if origin.entry is not None else None
         old = "" if entry is None else ".".join(("obs_stats", *map(str, entry.path)))
         known = f"{old}.count" in before

@@ -25,7 +25,7 @@ from ppax.core.protocols import Agent, Callback, Logger, StopCondition
 from ppax.core.types import TrainState
 from ppax.core.unknown_names import refusing_unknown
 from ppax.devices import processes, sharding
-from ppax.devices.footprint import Footprint, explained
+from ppax.devices.footprint import Footprint, explaining_memory
 from ppax.envs import Env, check_schedule
 from ppax.loggers.files import rows_until
 from ppax.policy.spec import spec_of
@@ -147,7 +147,7 @@ def fit_run(
             directory = stack.enter_context(_new_directory(run_dir, checked.run_config, objects, policy, overwrite))
         stop_requested = stack.enter_context(stop_on_signals(_signals(directory)))
         stack.enter_context(kept_programs())
-        stack.enter_context(explained(checked.memory))
+        stack.enter_context(explaining_memory(checked.memory))
         agent = for_overlap(checked.agent, env, run.num_steps, run.overlap)
         origin = record_start(directory, "fit", agent, env, run, {} if warm is None else warm.record())
         saver = Saver(directory, monitor, run.log, origin)
@@ -257,7 +257,7 @@ def resume_run(
         run, _, callbacks = _own_share(run, path, callbacks)
         loggers, conditions = sort_callbacks(callbacks)
         monitor, shapes = RunMonitor(run, conditions), state_shapes(agent, env, run)
-        stack.enter_context(explained(require_memory(agent, env, shapes)))
+        stack.enter_context(explaining_memory(require_memory(agent, env, shapes)))
         state, before = load_state(path, agent, env, run), run.total_steps
         run = with_total_steps(agent, env, run, state, total_steps, saved.total_steps)
         evaluations = stack.enter_context(Evaluations(agent, env, run, shapes))

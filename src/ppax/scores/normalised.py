@@ -56,7 +56,7 @@ def aggregate(rows: Sequence[np.ndarray]) -> Normalised:
     rows = [np.nan_to_num(row) for row in rows]
     reached = sum(iqm(row.tolist()) >= 1.0 for row in rows)
     weights = equal_weights(rows)
-    low, high = interval(weighted_iqm(_resampled(rows), weights))
+    low, high = percentile_interval(weighted_iqm(_resampled(rows), weights))
     return Normalised(float(weighted_iqm(np.concatenate(rows), weights)), low, high, len(rows), reached)
 
 
@@ -70,7 +70,7 @@ def profile(rows: Sequence[np.ndarray], thresholds: np.ndarray) -> tuple[np.ndar
     weights, drawn = equal_weights(rows), _resampled(rows)
     values = np.concatenate(rows)
     share = np.array([weights @ (values > one) for one in thresholds])
-    low, high = zip(*(interval((drawn > one) @ weights) for one in thresholds), strict=True)
+    low, high = zip(*(percentile_interval((drawn > one) @ weights) for one in thresholds), strict=True)
     return share, np.array(low), np.array(high)
 
 
@@ -82,7 +82,7 @@ def equal_weights(rows: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.full(len(row), 1 / (len(row) * len(rows))) for row in rows])
 
 
-def interval(drawn: np.ndarray) -> tuple[float, float]:
+def percentile_interval(drawn: np.ndarray) -> tuple[float, float]:
     """Return the bounds of the 95 % percentile interval of a statistic, from its values `drawn` [resamples]."""
     tail = (1.0 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, (tail, 1.0 - tail))

@@ -204,16 +204,16 @@ def load(row: SuiteRow, out: Path) -> Score | None:
         return None
 
 
-def settings_of(row: SuiteRow) -> dict[str, Any]:
+def row_settings(row: SuiteRow) -> dict[str, Any]:
     """Return those entries of a row that decide what is trained and evaluated, as plain data."""
     entries = ("target", "steps", "metric", "sampled", "options")
     return {name: without_non_finite(getattr(row, name)) for name in entries}
 
 
 def written_settings(row: SuiteRow, out: Path) -> dict[str, Any]:
-    """Return the entries of `settings_of` from the file of a row's score in `out`: those of when it was measured."""
+    """Return the entries of `row_settings` from the file of a row's score in `out`: those of when it was measured."""
     written = untrusted.read_json(result_path(row, out), LIMIT)["row"]
-    return {name: written.get(name, usual) for name, usual in settings_of(SuiteRow()).items()}
+    return {name: written.get(name, usual) for name, usual in row_settings(SuiteRow()).items()}
 
 
 def with_members(members: Iterable[SeedResult], more: Iterable[SeedResult]) -> tuple[SeedResult, ...]:

@@ -13,7 +13,7 @@ import tomli_w
 from ppax import config
 from ppax.core.types import printable
 from ppax.reports import comparison
-from ppax.scores.results import FAILED, Score, fingerprint, load, settings_of, written_settings
+from ppax.scores.results import FAILED, Score, fingerprint, load, row_settings, written_settings
 from ppax.scores.scoring import SEEDS, RowOutcome
 from ppax.scores.suite import FILES, every, read_suite
 
@@ -75,7 +75,7 @@ def _is_complete(score: Score, folder: Path) -> bool:
     try:
         return score.fingerprint == fingerprint(row, score.episodes, version)
     except ImportError:  # without the environment's library its settings are unknown: the row's own are compared
-        return written_settings(row, folder) == settings_of(row)
+        return written_settings(row, folder) == row_settings(row)
 
 
 def scores_to_toml(scores: Iterable[Score]) -> str:

@@ -25,7 +25,7 @@ from ppax.run.restore import planned_iterations
 from ppax.storage import safe_files
 from ppax.sweeps.packing import Pack, Task, alike, with_values
 from ppax.sweeps.plan import Member, Plan
-from ppax.sweeps.search import bounds
+from ppax.sweeps.search import swept_bounds
 
 DECISIONS = "search.jsonl"  # in the sweep's directory
 LIMIT = 2**26  # bytes read of it
@@ -337,7 +337,7 @@ def _require_numbers(plan: Plan, task: Task) -> None:
         option = known.get(path)
         plain = type(value) in (int, float) and (option is None or (option.leaf and option.kind is float))
         limits = {} if option is None else {key: option.limits[key] for key in LIMITS if key in option.limits}
-        if plain and alike(task, with_values(task, {path: _nudged(float(value), *bounds(swept, limits))})):
+        if plain and alike(task, with_values(task, {path: _nudged(float(value), *swept_bounds(swept, limits))})):
             continue
         raise ConfigError(
             f"search: {path} = {value!r} is a size, a choice or a whole number, which cannot change while a program "

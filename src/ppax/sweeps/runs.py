@@ -43,7 +43,7 @@ from ppax.sweeps.plan import Distribution, Plan, Target, config_of
 from ppax.sweeps.progress import Progress
 from ppax.sweeps.results import SweepResult, conclude, conclude_study
 from ppax.sweeps.search import Optuna
-from ppax.sweeps.training import Programs, Session, Stopped
+from ppax.sweeps.training import Programs, Session, SweepStopped
 
 DTYPE = "agent.compute_dtype"  # end of the path of the option
 
@@ -339,7 +339,7 @@ def _train(path: Path, recorded: Recorded, packs: Sequence[Pack], cluster: Clust
             else:
                 session.train_stages(packs, Searching(path, recorded.plan, recorded.members, total))
             recorded = session.recorded
-    except Stopped as error:
+    except SweepStopped as error:
         line = f"ppax resume {quoted(path)}{directory.sweep_trust_flags(recorded)}"
         raise Interrupted(f"stopped; resume with: {line}") from error
     result = conclude(path, recorded.plan, recorded.members, total)

@@ -173,7 +173,7 @@ class PBT:
         `value` is the number in the member that is copied.
         """
         swept = standings.swept[path]
-        low, high = bounds(swept, standings.limits.get(path, {}))
+        low, high = swept_bounds(swept, standings.limits.get(path, {}))
         if generator.random() < self.resample:
             new = swept[int(generator.integers(len(swept)))] if isinstance(swept, tuple) else swept.draw(generator)
         else:
@@ -198,7 +198,7 @@ def _known(score: float) -> float:
     return -math.inf if math.isnan(score) else score
 
 
-def bounds(swept: Any, limits: Mapping[str, float]) -> tuple[float, float]:
+def swept_bounds(swept: Any, limits: Mapping[str, float]) -> tuple[float, float]:
     """Return the smallest and largest value that a swept number may have; infinities where there is no bound.
 
     The value must lie within the list or distribution `swept` of its values, and within `limits`, those of the option.

@@ -27,7 +27,7 @@ from ppax import config
 from ppax.core.options import Config
 from ppax.core.protocols import Agent, Row
 from ppax.core.types import TrainState
-from ppax.devices.footprint import available_bytes, explained, footprint
+from ppax.devices.footprint import available_bytes, explaining_memory, footprint
 from ppax.run.directory import RUN_FILE
 from ppax.run.fit import fit_run, resume
 from ppax.run.logging import measured, next_row, row_intervals, untrained_row
@@ -59,7 +59,7 @@ T = TypeVar("T")
 KEPT = 4  # most compiled programs that are kept
 
 
-class Stopped(Exception):
+class SweepStopped(Exception):
     """Exception raised when a signal has stopped a sweep; its members (runs) are saved."""
 
 
@@ -93,7 +93,7 @@ class Session:
     def train_stages(self, packs: Sequence[Pack], searching: Searching) -> None:
         """Train the packs of a sweep to their ends, in stages between which the search decides over all members (runs).
 
-        A pack is the members that one compiled program can train together. Raises Stopped after a signal.
+        A pack is the members that one compiled program can train together. Raises SweepStopped after a signal.
         """
         for until in searching.stages():
             self.progress.skip(dict.fromkeys(searching.decisions.stops(), searching.total))
@@ -143,13 +143,13 @@ class Programs:
         """Train all packs of a sweep to iteration `until`, one program after the other.
 
         A pack is the members (runs) that one compiled program can train together. Programs that are not in the sweep's
-        record are added to it. Raises Stopped after a signal.
+        record are added to it. Raises SweepStopped after a signal.
         """
         for pack in packs:
             if session.stop.is_set():
-                raise Stopped
+                raise SweepStopped
             if pack.compiled:
-                with explained(footprint(pack.shapes)):
+                with explaining_memory(footprint(pack.shapes)):
                     self._train_pack(session, pack, searching, until)
             else:
                 train_alone(pack.tasks[0], member_dir(session.path, pack.tasks[0].member), session.progress)
@@ -238,7 +238,7 @@ def done(run_dir: Path, until: int, total: int) -> bool:
 def train_alone(task: Task, path: Path, progress: Counting) -> None:
     """Train and evaluate a member (run) with environments on the host, as an ordinary run in the directory `path`.
 
-    Raises Stopped after a signal.
+    Raises SweepStopped after a signal.
     """
     iterations = planned_iterations(task.env, task.run)
     if is_complete(path):
@@ -261,7 +261,7 @@ def train_alone(task: Task, path: Path, progress: Counting) -> None:
         progress.skip({task.member.number: iterations})
         return
     except Interrupted as error:
-        raise Stopped from error
+        raise SweepStopped from error
     with trained.env:
         settings = task.run.eval
         record_evaluation(
@@ -306,7 +306,7 @@ class ProgramTraining:
     def train(self, stop: threading.Event, until: int) -> None:
         """Train the program's members (runs) to iteration `until`, and evaluate those that end.
 
-        Raises Stopped if `stop` is set before all is done.
+        Raises SweepStopped if `stop` is set before all is done.
         """
         done, states = self.restore()
         self._take_values(done)
@@ -495,14 +495,14 @@ class ProgramTraining:
     def _end(self, done: int, states: Sequence[TrainState], until: int, stopped: bool) -> None:
         """Save all members (runs) of the program, and evaluate those that have ended.
 
-        `done` is the iteration that `states` have reached. Raises Stopped if a signal has stopped training (`stopped`)
-        before iteration `until`.
+        `done` is the iteration that `states` have reached. Raises SweepStopped if a signal has stopped training
+        (`stopped`) before iteration `until`.
         """
         self._save(done, states)
         if self.training and done < until and stopped:
             for place in self.training:
                 self.runs[place].monitor.record(self.runs[place].path, states[place], "signal")
-            raise Stopped
+            raise SweepStopped
         for place in self.training if done == self._total else ():
             self._finish(place, states[place], "done")
         for place, state in self._last.items():

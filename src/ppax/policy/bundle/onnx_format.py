@@ -62,7 +62,7 @@ def require_onnx() -> None:
         ) from error
 
 
-def runner(data: bytes, interface: Interface) -> Callable[[Arrays], Arrays]:
+def onnx_runner(data: bytes, interface: Interface) -> Callable[[Arrays], Arrays]:
     """Return a function that runs an ONNX model by onnxruntime on the CPU, from inputs to outputs by name."""
     import onnxruntime
 

@@ -31,7 +31,7 @@ def to_stablehlo(interface: Interface, learner: PyTree) -> bytes:
         return bytes(export.export(step, platforms=PLATFORMS)(interface.shapes(batch)).serialize())
 
 
-def runner(data: bytes) -> Callable[[Arrays], Arrays]:
+def stablehlo_runner(data: bytes) -> Callable[[Arrays], Arrays]:
     """Return a function that runs `data`, the result of `to_stablehlo`, from inputs to outputs by name.
 
     Use it only for `data` that this process has made, because what is in `data` is executed.

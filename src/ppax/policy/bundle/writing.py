@@ -114,9 +114,9 @@ def compared(
     if "numpy" in formats:
         run["numpy"] = NumpyPolicy(io.BytesIO(data))
     if "stablehlo" in formats:
-        run["stablehlo"] = stablehlo_format.runner(files[archive.STABLEHLO])
+        run["stablehlo"] = stablehlo_format.stablehlo_runner(files[archive.STABLEHLO])
     if "onnx" in formats:
-        run["onnx"] = onnx_format.runner(files[archive.ONNX], interface)
+        run["onnx"] = onnx_format.onnx_runner(files[archive.ONNX], interface)
     differences = dict.fromkeys(run, 0.0)
     for inputs, wanted in _steps(interface, learner) if run else ():
         for name, function in run.items():

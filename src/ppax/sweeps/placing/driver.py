@@ -36,7 +36,7 @@ from ppax.sweeps.placing.worker import (
     size_of_programs,
 )
 from ppax.sweeps.progress import Progress
-from ppax.sweeps.training import Session, Stopped, done
+from ppax.sweeps.training import Session, SweepStopped, done
 
 PATIENCE = 120.0  # seconds in which a cluster that has lost all its machines must get another
 LOOK_SECONDS = 0.5  # interval at which signals and progress are polled
@@ -129,7 +129,7 @@ def plan_programs(ray: Any, session: Session, packs: Sequence[Pack], cluster: Cl
 
     There are as many programs as the cluster can run at the same time, or more where memory requires smaller ones: a
     machine of the cluster measures how many members fit. `packs` are groups of members that one program can train
-    together. Raises Stopped after a signal.
+    together. Raises SweepStopped after a signal.
     """
     new = [session.unplaced(pack) for pack in packs if pack.compiled]
     left = [[task.member for task in tasks] for tasks in new if tasks]
@@ -145,7 +145,7 @@ def plan_programs(ray: Any, session: Session, packs: Sequence[Pack], cluster: Cl
     for members, answer in zip(left, asked, strict=True):
         while not ray.wait([answer], timeout=LOOK_SECONDS)[0]:
             if session.stop.is_set():
-                raise Stopped
+                raise SweepStopped
         try:
             size = ray.get(answer)
         except ray.exceptions.RayTaskError as error:
@@ -174,9 +174,9 @@ def train_on_cluster(
     """Train all packs (groups of members that share programs) on the cluster to iteration `until`.
 
     Programs that sweep.json records are used again, and new ones made for members without one. `searching` is not used:
-    the search decides in the driver's process, between two calls of this function. Raises Stopped after a signal, when
-    all programs have saved; ProcessLost where a program has lost more workers than `cluster.retries`; ConfigError where
-    no machine has the CPUs and GPUs of a program.
+    the search decides in the driver's process, between two calls of this function. Raises SweepStopped after a signal,
+    when all programs have saved; ProcessLost where a program has lost more workers than `cluster.retries`; ConfigError
+    where no machine has the CPUs and GPUs of a program.
     """
     places = Places(ray, cluster)
     plan_programs(ray, session, packs, cluster, places)
@@ -199,7 +199,7 @@ class Driver:
     def train(self, programs: Sequence[Placed]) -> None:
         """Train the programs to the driver's iteration `until`, as many at a time as the cluster has room for.
 
-        Raises Stopped after a signal, ProcessLost where too many workers of a program were lost.
+        Raises SweepStopped after a signal, ProcessLost where too many workers of a program were lost.
         """
         for placed in programs:
             left = [task for task in placed.tasks if not self._done(task)]
@@ -222,7 +222,7 @@ class Driver:
         if self._error is not None:
             raise self._error
         if not all(self._done(task) for placed in programs for task in placed.tasks):
-            raise Stopped
+            raise SweepStopped
 
     def _place(self) -> None:
         """Start workers for waiting programs, as many as the cluster has room for."""

@@ -27,7 +27,7 @@ from ppax.core.protocols import Row
 from ppax.core.types import ConfigError
 from ppax.core.version import __version__
 from ppax.devices import sharding
-from ppax.devices.footprint import explained, footprint
+from ppax.devices.footprint import explaining_memory, footprint
 from ppax.run.directory import MEMBERS, SweepName
 from ppax.run.signals import stopped_by
 from ppax.storage.cache import kept_programs
@@ -38,7 +38,7 @@ from ppax.sweeps.placing import transport
 from ppax.sweeps.placing.transport import Outbox, Snapshot
 from ppax.sweeps.plan import Member, Plan
 from ppax.sweeps.progress import MEANS, NO_STEPS
-from ppax.sweeps.training import Programs, Stopped, train_alone
+from ppax.sweeps.training import Programs, SweepStopped, train_alone
 
 WAIT_SECONDS = 0.5  # longest wait for an event before a request of the driver is answered
 ERRORS: dict[str, type[Exception]] = {one.__name__: one for one in (ConfigError, MemoryError, OSError)}
@@ -150,7 +150,7 @@ def size_of_programs(given: ProcessContext, members: tuple[Member, ...], most: i
     with contextlib.ExitStack() as stack:
         enter(given, stack)
         (pack,) = packed(members)
-        with explained(footprint(pack.shapes)):
+        with explaining_memory(footprint(pack.shapes)):
             chunks = Programs().chunks_of(pack, pack.tasks, most, sharing)
         return max(map(len, chunks))
 
@@ -215,7 +215,7 @@ class Worker:
         stopped, error = False, None
         try:
             self._train(job)
-        except Stopped:
+        except SweepStopped:
             stopped = True
         except BaseException as raised:  # any error belongs to the driver
             error = _described(raised)
@@ -243,7 +243,7 @@ class Worker:
                 train_alone(pack.tasks[0], run_dirs[job.members[0].number], self)
                 return
             searching = Searching(self._folder, job.plan, job.members, job.iterations)
-            with explained(footprint(pack.shapes)):
+            with explaining_memory(footprint(pack.shapes)):
                 chunks = [tuple(run_dirs)]
                 Programs().train_chunks(pack, chunks, job.largest, run_dirs, searching, job.until, self, self._stop)
 

@@ -20,7 +20,7 @@ from ppax.sweeps.member import is_complete, stop
 from ppax.sweeps.packing import Pack, packed
 from ppax.sweeps.plan import Member
 from ppax.sweeps.studies.study import Best, Proposed, Study
-from ppax.sweeps.training import Session, Stopped
+from ppax.sweeps.training import Session, SweepStopped
 
 WAIT_SECONDS = 2.0  # interval at which the trials of other workers are polled
 LOST = "repeated by another worker, after a pause here"
@@ -39,8 +39,8 @@ class TrialBatch(NamedTuple):
 def train_study(session: Session) -> Best | None:
     """Train trials of a study until its budget is spent and no other worker trains; return the best trial.
 
-    The result is None if no trial of the study has a value. Raises Stopped after a signal, ConfigError where this sweep
-    has trained nothing: the budget was spent before, or all proposed settings are invalid.
+    The result is None if no trial of the study has a value. Raises SweepStopped after a signal, ConfigError where this
+    sweep has trained nothing: the budget was spent before, or all proposed settings are invalid.
     """
     with Study(session.path, session.recorded.plan, session.recorded.run_config) as study:
         while True:
@@ -50,7 +50,7 @@ def train_study(session: Session) -> Best | None:
             if batch is not None and batch.trials:
                 _train(session, batch, study)
             elif session.stop.wait(WAIT_SECONDS if batch is None else 0.0):
-                raise Stopped
+                raise SweepStopped
         if not session.recorded.members:
             refused = study.refused()
             if refused:

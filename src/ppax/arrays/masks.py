@@ -42,7 +42,7 @@ def _choices(space: spaces.Space) -> tuple[int, ...] | None:
 def complete(space: spaces.Space, mask: PyTree | None, num_streams: int, name: str = "action_mask") -> PyTree | None:
     """Return an environment's action mask [B, ...] as a boolean mask in the layout of this module; None for no mask.
 
-    `num_streams` is B. Where `mask` is a dict or tuple, an entry that is missing or None allows all actions. The mask
+    `num_streams` is B. An entry of a dict or tuple that is None, or missing from a dict, allows all actions. The mask
     of a MultiDiscrete or MultiBinary may also be a tuple with one mask per component, or padded, [B, components,
     largest number of choices]: entries beyond a component's choices are not read. Raises ConfigError for a wrong shape;
     its message calls the mask `name`.

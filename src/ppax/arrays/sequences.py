@@ -120,7 +120,7 @@ def parallel_sum(x: Array, discounts: Array, ended: Array) -> Array:
 
 
 def nearest_divisors(total: int, wanted: int, unit: int = 1) -> str:
-    """Return the end of an error message with the three divisors of `total` that are nearest to `wanted`.
+    """Return the end of an error message with the divisors of `total` that are nearest to `wanted`, at most three.
 
     The divisors are multiples of `unit`, which divides `total`.
     """

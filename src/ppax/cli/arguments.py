@@ -89,9 +89,10 @@ def without(option: str, texts: list[str]) -> tuple[list[str], list[str]]:
 
 
 def trusting_line(texts: list[str], names: Iterable[str]) -> str:
-    """Return the command line with `--trust NAME` added for each of `names`, for an error message that suggests it.
+    """Return the command `ppax TEXTS --trust NAME ...`, for an error message that suggests it.
 
-    Names are packages, paths or addresses whose code or content the user must trust.
+    `texts` are the arguments that the user gave; `--trust` is added for each of `names`: packages, paths or addresses
+    whose code or content the user must trust.
     """
     return command_line(["ppax", *texts, *(word for name in names for word in (TRUST, name))])
 

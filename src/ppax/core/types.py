@@ -25,7 +25,7 @@ Metrics = dict[str, Array]
 
 @part
 class Transition:
-    """One step of every stream (one agent in one environment), as arrays with leading axes [T, B].
+    """Steps of B streams (one agent in one environment each), T of each, as arrays with leading axes [T, B].
 
     After `to_sequences` the leading axes are [M, L], in a loss [N].
     """

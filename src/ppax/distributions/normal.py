@@ -34,7 +34,7 @@ class DiagonalNormal:
         return self.mean + jnp.exp(self.log_std) * noise
 
     def mode(self) -> Array:
-        """Return the mean [..., d] of the normal variable u, its most likely value."""
+        """Return the mean [..., d] of the normal distribution, its most likely value, before any squashing."""
         return self.mean
 
     def normal_log_prob(self, u: Array) -> Array:

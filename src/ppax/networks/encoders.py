@@ -68,7 +68,7 @@ class NatureCNN:
     layout: str = static("axis order of images: channels last or first", default="hwc", choices=LAYOUTS)
 
     def init(self, key: Key, example: PyTree) -> Params:
-        """Return new filters of the three convolutions of DQN's encoder, for images of the shape of `example`."""
+        """Return new parameters, filters and biases, of DQN's three convolutions, for images shaped as `example`."""
         return init_convs(key, SIZES, (channels_last(example, self.layout).shape[-1], *self.channels))
 
     def __call__(self, params: Params, x: Array) -> Array:

@@ -270,9 +270,9 @@ class Extension:
         PPO calls it once an update, before it computes advantages and value targets. `state` is the extension's, and
         `streams` its state for each stream (one agent in one environment). `reward` [T, B] is the environment's, scaled
         where the agent scales it, and changed by extensions before this one. Rows that are not valid (autoreset steps)
-        may hold any observation, and their rewards are not read; `batches.following` gives the observation after each
-        step. On several devices `rollout` has the streams of one of them: `ppax.devices.sharding.gather` joins all, and
-        `state` must be the same on all.
+        may hold any observation, and their rewards are not read; `following_in_episode(rollout)` gives the observation
+        after each step. On several devices `rollout` has the streams of one of them: `ppax.devices.sharding.gather`
+        joins all, and `state` must be the same on all.
         """
         return Before(state, reward, (), streams)
 

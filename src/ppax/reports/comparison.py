@@ -109,13 +109,13 @@ class Comparison(NamedTuple):
         return self.table()
 
     def table(self, width: int | None = None) -> str:
-        """Return the comparison as text: a table with a row per run, the best first.
+        """Return the comparison as text: tables of settings, of differences and of runs, then the notes.
 
-        A setting is a group of runs that differ by their seed only. If there are several settings, and one has several
-        runs, a table of the settings comes first. If scores cannot be compared, as returns of final evaluations with
-        returns of training, there is one such table for each group of comparable scores. Then come a table of the
-        differences from the best setting, the table of runs, and the notes. Where lines would be longer than `width`
-        characters (None: any length), a table continues in further blocks of columns.
+        A setting is a group of runs that differ by their seed only. The table of settings is left out unless there are
+        several and one has several runs, or their scores cannot be compared, as returns of final evaluations with
+        returns of training; then each group of comparable scores has one. Differences are those from the best setting.
+        Runs are sorted by environment, the best first. Where lines would be longer than `width` characters (None: any
+        length), a table continues in further blocks of columns.
         """
         names = short_names(list(self.options))
         known = {name: values for name, values in self.results.items() if not all(map(math.isnan, values))}

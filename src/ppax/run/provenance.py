@@ -106,7 +106,10 @@ def record_start(
 
 
 def saved_origin(run_dir: Path) -> Origin:
-    """Return the origin of the newest readable checkpoint in `run_dir`; entries that it lacks are "", 0 or {}."""
+    """Return what the newest readable checkpoint in `run_dir` records of the run and the machine that saved it.
+
+    Entries that it lacks are "", 0 or {}.
+    """
     manifest, _ = checkpoint.newest(run_dir / run_dirs.CHECKPOINTS, checkpoint.read_manifest)
     entries = (manifest or {}).get("origin", {})
     return Origin(
@@ -115,7 +118,10 @@ def saved_origin(run_dir: Path) -> Origin:
 
 
 def in_saved_precision(run_dir: Path, agent: Agent) -> Agent:
-    """Return `agent`; if its precision is "auto", with the precision that the run file of `run_dir` records."""
+    """Return `agent`; a precision "auto" is replaced by the one that the run file of `run_dir` records.
+
+    If the file records none, it is the precision that this machine chooses.
+    """
     return decide_dtype(agent, recorded_dtype(run_dirs.read_run_config(run_dir)))
 
 

@@ -120,7 +120,8 @@ def sweep_trust_flags(recorded: Recorded) -> str:
 def read(path: Path) -> Recorded:
     """Return the record of the sweep in `path`; ConfigError where it is missing or damaged, or sweep.toml was edited.
 
-    An edited sweep is refused because its members (runs), trained with other options, would no longer be comparable.
+    An edited option is refused if it changes results, because the members (runs), trained with other options, would no
+    longer be comparable. Options that change none (FREE), and those of an Optuna study, may be edited.
     """
     if not is_sweep(path):
         raise ConfigError(f"{path} is not a sweep directory: it has no {SWEEP_FILE}")

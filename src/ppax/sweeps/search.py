@@ -182,7 +182,7 @@ class PBT:
 
 
 def ranked(scores: Mapping[int, float]) -> list[int]:
-    """Return the numbers of members (runs of a sweep), best score first.
+    """Return the numbers of members (runs of a sweep), highest score first.
 
     NaN is the worst score; of members with equal scores the one with the smaller number comes first.
     """

@@ -179,7 +179,10 @@ class Host:
         return self._stepper is not None
 
     def sizes(self) -> set[int]:
-        """Return the set of the batches' sizes, each in streams; a stream is one agent in one environment."""
+        """Return the numbers of streams (one agent in one environment each) for which the policy acts at once.
+
+        They are the sizes of the batches of environments, of which there are two with worker processes.
+        """
         return {rows.stop - rows.start for rows in self.batches}
 
     def reset(self, seeds: Sequence[int]) -> list[HostStep]:

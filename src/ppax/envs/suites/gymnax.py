@@ -90,7 +90,7 @@ class Gymnax:
         return EnvReset(*strong((state, _plain(obs))))
 
     def step(self, state: PyTree, action: PyTree, key: Key) -> EnvStep:
-        """Return the result of one step of the gymnax environment, which is never truncated."""
+        """Return the result of one step of the gymnax environment; `TimeLimit` truncates in place of gymnax."""
         obs, state, reward, terminated, _ = self.env.step_env(key, state, action, self.params)
         state, obs = strong((state, _plain(obs)))
         return EnvStep(

@@ -126,7 +126,7 @@ def _names(files: Mapping[str, Any]) -> str:
 
 
 def to_json(x: Any) -> Any:
-    """Return plain data with texts in place of infinities and NaN, which JSON does not have."""
+    """Return `x`, nested plain data, as JSON can hold it: infinities and NaN as texts, tuples as lists."""
     if isinstance(x, dict):
         return {name: to_json(inner) for name, inner in x.items()}
     if isinstance(x, list | tuple):

@@ -40,9 +40,11 @@ OPTIONS = {
 
 
 class Cluster(NamedTuple):
-    """Ray cluster, by its address, and the CPUs and GPUs of each of a sweep's programs on it.
+    """Settings of a sweep on a Ray cluster: the cluster's address, and the CPUs and GPUs of each program.
 
-    `retries` is how often a program may lose its worker. OPTIONS has the defaults of the fields.
+    A program trains one or more members (runs) of the sweep, in a process of its own. `retries` is how many times it
+    goes on from its last checkpoint after that process was lost; one more loss ends the sweep. OPTIONS has the defaults
+    of the fields.
     """
 
     address: str

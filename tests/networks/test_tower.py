@@ -132,7 +132,7 @@ def test_default_sizes_count_the_memory_of_a_tower():
     both = config.completed(given).config["agent"]["minibatch"]["num_minibatches"]
     whole = config.completed({**given, "agent": {"network": {"memory": {"part": "gru"}}}}).config
     assert both == whole["agent"]["minibatch"]["num_minibatches"]
-    assert (plain, both) == (4, 4)
+    assert (plain, both) == (8, 8)
 
 
 # ---------------------------------------------------------------- encoders by entry

@@ -46,7 +46,6 @@ def shortened(code):
     if "num_steps=" not in code:
         code = code.replace("total_steps=512, ", "total_steps=512, num_steps=32, ")
     code = re.sub(r"run\.evaluate\(episodes=\d+\)\.mean_return", "run.env_steps", code)
-    code = re.sub(r"\bepisodes=\d+", "episodes=2", code)
     return re.sub(r"num_envs=\d+", "num_envs=8", code)
 
 

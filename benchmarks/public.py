@@ -8,7 +8,7 @@
 In benchmarks/results/public it writes `summary.json`, which docs/evidence.md is made of; `curves/ROW.csv.gz`, the
 learning curves of all seeds with the columns library, seed, env_steps and episode_return; `marl_eval.json`, the final
 scores in the format of marl-eval (https://github.com/instadeepai/marl-eval); and the pictures `curves.png` and
-`profiles.png`.
+`profiles.png`. Files of peers whose environment, steps or settings are not those of the row are refused.
 """
 
 from __future__ import annotations
@@ -22,14 +22,21 @@ from typing import Any
 
 import numpy as np
 
+from defaults import TASKS
 from ppax.reports.statistics import difference_of, iqm, iqm_band, statistics_of
 from ppax.scores import normalised, suite, tables
 from ppax.scores.curves import COLORS, draw_profile
 from ppax.scores.results import Score
+from public_sb3 import env_id
 
 FOLDER = Path(__file__).parent / "results" / "public"
 OURS = "ppax"
 PEERS = {"sb3": "Stable-Baselines3", "sb3-zoo": "SB3 Zoo's settings"}  # folders in FOLDER
+SETTINGS = {"sb3": "default", "sb3-zoo": "zoo"}  # that their files must have
+LEAST_SEEDS = 2  # of a peer, for a row that is compared: one seed has no spread
+# Environments on which a default was chosen or changed: those of benchmarks/defaults.py, and two whose low scores in
+# this suite led to another default (gamma with short time limits, gradient steps with small images)
+CHOSEN_ON = {*TASKS, "jaxmarl/MPE_simple_spread_v3", "minigrid/MiniGrid-DoorKey-5x5-v0"}
 POINTS = 60  # of a drawn curve
 Members = list[dict[str, Any]]  # of each seed: score, seconds, curve
 
@@ -39,10 +46,10 @@ def main() -> None:
     scores = {score.row.name: score for score in tables.published(FOLDER)}
     rows = [scores[row.name] for row in suite.read_suite(suite.PUBLIC) if row.name in scores]
     measured = {score.row.name: members_of(score) for score in rows}
-    together_alone = normalised.together(rows)
     summary = {
-        "normalised": together_alone and together_alone._asdict(),
+        "groups": {name: group_summary(group) for name, group in groups_of(rows).items()},
         "rows": {score.row.name: row_summary(score, measured[score.row.name]) for score in rows},
+        "versions": {peer: used for peer in PEERS.values() if (used := versions_of(peer, measured))},
         "together": {peer: together(pairs_with(peer, rows, measured), peer) for peer in PEERS.values()},
     }
     (FOLDER / "summary.json").write_text(json.dumps(rounded(summary), indent=1) + "\n")
@@ -54,14 +61,56 @@ def main() -> None:
     draw_profile(profiles(rows, measured), FOLDER / "profiles.png")
 
 
+def groups_of(rows: list[Score]) -> dict[str, list[Score]]:
+    """Rows that have a reference: all, and parts of them that a reader may want to see alone."""
+    rows = [score for score in rows if normalised.normalised(score) is not None]
+    return {
+        "all": rows,
+        "a default was chosen on them": [score for score in rows if score.row.target in CHOSEN_ON],
+        "no default was chosen on them": [score for score in rows if score.row.target not in CHOSEN_ON],
+        "published after as many steps": [score for score in rows if score.row.reference_steps == score.row.steps],
+        "MuJoCo": [score for score in rows if score.row.target.endswith("-v5")],
+    }
+
+
+def group_summary(rows: list[Score]) -> dict[str, Any]:
+    """Aggregates of normalised scores over `rows`: IQM, optimality gap, and how many rows reach their reference.
+
+    `surely` counts rows whose whole interval does. The optimality gap is how far runs stay below 1 on average, where
+    those above it count as 1 (Agarwal et al. 2021).
+    """
+    values = [np.nan_to_num(normalised.normalised(score)) for score in rows]
+    gap = float(np.mean([np.mean(np.maximum(1.0 - one, 0.0)) for one in values]))
+    surely = sum(score.statistics.low >= (score.row.reference or math.inf) for score in rows)
+    return {**normalised.aggregate(values)._asdict(), "gap": gap, "surely": surely}
+
+
 def members_of(score: Score) -> dict[str, Members]:
-    """Results of each seed of a row, by library: of ppax, and of those peers that have finished the row."""
+    """Results of each seed of a row, by library: of ppax, and of those peers that have begun the row."""
     found: dict[str, Members] = {OURS: [member._asdict() for member in score.members]}
     for folder, name in PEERS.items():
         path = FOLDER / folder / f"{score.row.name.removeprefix('public-')}.json"
         if path.is_file():
-            found[name] = json.loads(path.read_text())["members"]
+            content = json.loads(path.read_text())
+            written = tuple(content[key] for key in ("env", "steps", "settings"))
+            if written != (env_id(score.row.target), score.row.steps, SETTINGS[folder]):
+                raise SystemExit(f"{path}: is of {written}, not of the row's environment, steps and settings")
+            earlier = {"about": content["about"]} if "about" in content else {}
+            found[name] = [earlier | member for member in content["members"]]
     return found
+
+
+def versions_of(peer: str, measured: dict[str, dict[str, Members]]) -> list[str]:
+    """Days, machines and versions with which a peer was measured, each once."""
+    found = set()
+    for methods in measured.values():
+        for member in methods.get(peer, ()):
+            about = member["about"]
+            packages = about["packages"]
+            names = [f"{name} {packages[name]}" for name in ("stable-baselines3", "gymnasium", "mujoco", "torch")]
+            machine = about.get("processor", "AMD EPYC")  # the first files do not have it
+            found.add("; ".join((about["time"][:10], f"{machine}, {about['cores']} cores", *names)))
+    return sorted(found)
 
 
 def values_of(members: Members) -> np.ndarray:
@@ -72,6 +121,7 @@ def values_of(members: Members) -> np.ndarray:
 def row_summary(score: Score, methods: dict[str, Members]) -> dict[str, Any]:
     """Statistics of a row: of each library, and how probably a seed of ppax is better than one of a peer."""
     found: dict[str, Any] = {"env": score.env, "random": score.random, "reference": score.row.reference}
+    found["sb3_runs"] = env_id(score.row.target) is not None
     for name, members in methods.items():
         values = values_of(members)
         shares = normalised_values(score, values)
@@ -98,11 +148,11 @@ Pair = tuple[np.ndarray, np.ndarray]  # normalised scores of ppax and of a peer,
 
 
 def pairs_with(peer: str, rows: list[Score], measured: dict[str, dict[str, Members]]) -> list[Pair]:
-    """Normalised scores of ppax and of `peer` on each row that both have and that has a reference."""
+    """Normalised scores of ppax and of `peer` on each row with a reference that `peer` has LEAST_SEEDS or more of."""
     pairs = []
     for score in rows:
         methods = measured[score.row.name]
-        if peer in methods:
+        if len(methods.get(peer, ())) >= LEAST_SEEDS:
             ours, theirs = (normalised_values(score, values_of(methods[name])) for name in (OURS, peer))
             if ours is not None and theirs is not None:
                 pairs.append((ours, theirs))
@@ -122,12 +172,20 @@ def together(pairs: list[Pair], peer: str) -> dict[str, Any] | None:
 
 
 def profiles(rows: list[Score], measured: dict[str, dict[str, Members]]) -> dict[str, list[np.ndarray]]:
-    """Normalised scores to draw, by library: of the rows that the first peer has too; without it, ppax on all rows."""
+    """Normalised scores to draw: of ppax on all rows; of ppax and of the first peer on the rows that both have."""
+    everywhere = [values for score in rows if (values := normalised.normalised(score)) is not None]
+    drawn = {f"{OURS}, {len(everywhere)} environments": everywhere}
     for peer in PEERS.values():
         pairs = pairs_with(peer, rows, measured)
         if len(pairs) > 1:
-            return dict(zip((OURS, peer), map(list, zip(*pairs, strict=True)), strict=True))
-    return {OURS: [values for score in rows if (values := normalised.normalised(score)) is not None]}
+            ours, theirs = map(list, zip(*pairs, strict=True))
+            return drawn | {f"{OURS}, {len(pairs)} of them": ours, f"{peer}, the same {len(pairs)}": theirs}
+    return drawn
+
+
+def counted(count: int, word: str) -> str:
+    """A number and a word in the singular or plural."""
+    return f"{count} {word}{'s' * (count != 1)}"
 
 
 def rounded(tree: Any) -> Any:
@@ -154,7 +212,7 @@ def write_curves(methods: dict[str, Members], path: Path) -> None:
 
 
 def marl_eval(rows: list[Score], measured: dict[str, dict[str, Members]]) -> dict[str, Any]:
-    """Curves and final scores as marl-eval reads them: suite, task, algorithm, run, step."""
+    """Final scores as marl-eval reads them: suite, task, algorithm, run, step."""
     tasks: dict[str, Any] = {}
     for score in rows:
         algorithms: dict[str, Any] = {}
@@ -192,8 +250,9 @@ def draw_curves(rows: list[Score], measured: dict[str, dict[str, Members]], path
                 continue
             steps = np.linspace(max(c[0, 0] for c in curves), min(c[-1, 0] for c in curves), POINTS)
             middle, low, high = iqm_band(np.array([np.interp(steps, c[:, 0], c[:, 1]) for c in curves]))
-            axis.fill_between(steps, low, high, color=color, alpha=0.2, lw=0)
-            axis.plot(steps, middle, color=color, label=f"{name}, {len(members)} seeds")
+            if len(curves) > 1:
+                axis.fill_between(steps, low, high, color=color, alpha=0.2, lw=0)
+            axis.plot(steps, middle, color=color, label=f"{name}, {counted(len(members), 'seed')}")
         if score.row.reference is not None:
             axis.axhline(score.row.reference, color="#7a7a7a", ls=":", lw=1)
         axis.set_title(score.env, loc="left", fontsize=10)

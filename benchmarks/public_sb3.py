@@ -72,21 +72,26 @@ def env_id(target: str) -> str | None:
 
 def measure(row: dict[str, Any], settings: str, path: Path, seeds: int) -> None:
     """Train and score the seeds of a row that its file does not have yet, and write it after each."""
-    members = json.loads(path.read_text())["members"] if path.is_file() else []
+    head = {"row": row["name"], "env": env_id(row["target"]), "steps": row["steps"], "settings": settings}
+    members = []
+    if path.is_file():
+        written = json.loads(path.read_text())
+        if {key: written[key] for key in head} != head:
+            raise SystemExit(f"{path}: is of another environment, number of steps or settings; move it away")
+        earlier = {"about": written["about"]} if "about" in written else {}  # files of earlier versions of this script
+        members = [earlier | member for member in written["members"]]
     done = {member["seed"] for member in members}
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         if seed in done:
             continue
-        members.append({"seed": seed, **(trained if settings == "default" else trained_by_zoo)(row, seed)})
+        result = (trained if settings == "default" else trained_by_zoo)(row, seed)
+        members.append({"seed": seed, "about": about(), **result})
         print(
             f"{path.stem} {settings} seed {seed}: {members[-1]['score']:.4g}, {members[-1]['seconds']:.0f} s",
             flush=True,
         )
-        head = {"row": row["name"], "env": env_id(row["target"]), "steps": row["steps"], "settings": settings}
         lines = ",\n  ".join(json.dumps(member) for member in sorted(members, key=lambda member: member["seed"]))
-        body = "".join(
-            f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in (head | {"about": about()}).items()
-        )
+        body = "".join(f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items())
         partial = path.with_suffix(".part")
         partial.write_text(f'{{\n{body} "members": [\n  {lines}\n ]\n}}\n')
         partial.replace(path)
@@ -99,8 +104,16 @@ def about() -> dict[str, Any]:
         "time": time.strftime("%Y-%m-%d %H:%M:%S +0000", time.gmtime()),
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in packages},
+        "processor": processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     }
+
+
+def processor() -> str:
+    """Name of the processor, as Linux tells it; else that of its architecture."""
+    found = Path("/proc/cpuinfo")
+    lines = found.read_text().splitlines() if found.is_file() else []
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
 
 
 def make(target: str, seed: int) -> Any:

@@ -343,9 +343,9 @@ def defaults() -> str:
         "The default hyperparameters are the same wherever an environment is named: `ppax train ENV`, a run file with",
         "`env = ENV`, or `ppax.build(ENV)` in Python. They follow from the kind of environment, never from its name.",
         "Kinds: compiled or on the host; discrete actions, continuous actions, or images (an observation with three",
-        "axes). [Short episodes](#short-episodes) lower `gamma`. `ppax train` prints them in one line; a run records",
-        "all of them in `run.toml`. Options that you give have priority; num_minibatches follows your sizes. With a",
-        "memory, sequences are whole rollouts.",
+        "axes; [small ones](#small-images) on the host are a kind of their own). [Short episodes](#short-episodes)",
+        "lower `gamma`. `ppax train` prints them in one line; a run records all of them in `run.toml`. Options that",
+        "you give have priority; num_minibatches follows your sizes. With a memory, sequences are whole rollouts.",
         "`python benchmarks/three_ways.py` compares the three ways on ten environments: equal run files, equal scores.",
         "",
         "Where a [preset](#presets) has the environment's name, the run begins from it instead. `--preset none`, in",
@@ -372,7 +372,8 @@ BY_HAND = [
     "![Scores with one default halved, doubled or left out](images/sensitivity.png)",
     "",
     "One default at a time is halved or doubled, and the normalisations and the decay of the learning rate are left",
-    "out, on five environments of the [public suite](evidence.md), ten seeds each: `python benchmarks/sensitivity.py`.",
+    "out, on five environments of the [public suite](evidence.md), ten seeds each, those of the suite's scores:",
+    "`python benchmarks/sensitivity.py`.",
     "",
     "* Normalisation matters most. Without that of observations MountainCar is never solved, and the continuous one",
     "  stands still (0.35); without that of rewards Pendulum stays near its start (0.16).",
@@ -419,6 +420,21 @@ BY_HAND = [
     "[agents with goals](https://github.com/openai/baselines/tree/master/baselines/her), too. Where rewards after",
     "the limit matter, set `gamma`.",
     "",
+    "## Small images",
+    "",
+    "Environments on the host whose images are all small (fewer than 36 pixels on a side, such as the 7 x 7 tiles of",
+    "MiniGrid) have ten epochs on minibatches of 64 rows. With the settings for larger images, those of the PPO paper",
+    "for Atari, they take a tenth of the gradient steps, and learn too late. Mean returns after 100,000 steps:",
+    "",
+    "| environment | seeds | as small images | as larger images |",
+    "|---|---|---|---|",
+    "| minigrid/MiniGrid-DoorKey-5x5-v0 | 0 to 3 | **0.965, 0.964, 0.965, 0.965** | 0.843, 0.581, 0.883, 0.920 |",
+    "| minigrid/MiniGrid-Unlock-v0 | 0, 1 | **0.967, 0.933** | 0.156, 0.095 |",
+    "",
+    'In Python: `ppax.score("minigrid/MiniGrid-DoorKey-5x5-v0", seeds=range(4), options={"preset": "none",',
+    '"total_steps": 100_000})`; for the right column with `"agent": {"num_epochs": 4, "learning_rate": 2.5e-4, "loss":',
+    '{"clip_eps": 0.1}, "minibatch": {"num_minibatches": 4}}`.',
+    "",
     "## Agents built by hand",
     "",
     "`ppax.fit(ppax.PPO(network), env)` takes the defaults of these classes, which know no environment",
@@ -436,7 +452,7 @@ def presets() -> list[str]:
         "",
         "A preset is a run file that comes with ppax, tuned for one environment. It stays as long as the defaults",
         "score lower there, at its number of steps; a run of another length says so. On the seeds of the published",
-        "scores the defaults reach 2,543 (preset: 3,261) on Hopper-v5 and 5,906 (6,279) on HalfCheetah-v5; the table",
+        "scores the defaults reach 2,543 (preset: 3,261) on Hopper-v5 and 5,974 (6,279) on HalfCheetah-v5; the table",
         "below has other seeds.",
         "`ppax presets` lists them. `styles/NAME` are the settings of other libraries, for CartPole: for comparisons,",
         "and used only by their names, as in `ppax train gymnax/Acrobot-v1 --preset styles/cleanrl`.",
@@ -610,39 +626,50 @@ def public() -> list[str]:
     done = {score.row.name: score for score in tables.published(PUBLIC_SCORES)}
     rows = [row for row in suite.read_suite(suite.PUBLIC) if row.name in done and row.name in summary["rows"]]
     peers = [name for name in summary["together"] if any(name in entry for entry in summary["rows"].values())]
-    heads = ["environment", "ppax", *peers, "untrained", "published", "normalised", "steps", "a seed"]
+    heads = ["environment", "ppax", "lowest seed", *peers, "untrained", "published", "normalised", "steps", "a seed"]
     lines = ["", f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for row in rows:
         entry, score = summary["rows"][row.name], done[row.name]
-        cells = [score.env, *(interval_cell(entry.get(name), name == "ppax") for name in ("ppax", *peers))]
+        cells = [score.env, interval_cell(entry["ppax"], True), number_cell(entry["ppax"]["minimum"])]
+        cells += [interval_cell(entry.get(name), False) if entry["sb3_runs"] else "cannot run" for name in peers]
         share = entry["ppax"]["normalised"]
         cells += [number_cell(entry["random"]), number_cell(row.reference)]
         cells += ["-" if share is None else f"{share:.2f}", f"{score.env_steps:,}"]
         lines.append(f"| {' | '.join((*cells, tables.duration(entry['ppax']['seconds'])))} |")
-    lines += ["", f"**{together_line(summary['normalised'])}**"] if summary["normalised"] else []
+    lines += ["", *groups_table(summary["groups"])]
     for peer, both in summary["together"].items():
         if both is not None:
             ours, theirs = normalised_cell(both["ppax"]), normalised_cell(both[peer])
-            where = f"On the {both['ppax']['rows']} of these environments that {peer} was measured on"
+            where = f"On the {both['ppax']['rows']} of them that {peer} was measured on with two or more seeds"
             better = f"a seed of ppax is better with a probability of {both['better']:.2f} (mean over the environments)"
             lines += ["", f"{where}: IQM {ours} with ppax, {theirs} with {peer}; {better}."]
     missing = [row.target for row in suite.read_suite(suite.PUBLIC) if row.name not in done]
     if missing:
         lines += ["", f"Not measured yet: {', '.join(missing)}."]
-    lines += ["", f"Published: {'; '.join(f'{row.target}: {row.source}' for row in rows if row.source)}.", ""]
+    lines += ["", "| environment | published | steps | source |", "|---|---|---|---|"]
+    for row in rows:
+        if row.reference is not None:
+            more = f"{row.reference_steps:,}" if row.reference_steps == row.steps else f"**{row.reference_steps:,}**"
+            lines.append(f"| {row.target} | {number_cell(row.reference)} | {more} | {row.source.replace('+-', '±')} |")
+    lines += ["", "Bold: after another number of steps than here.", ""]
     lines += ["![Learning curves of the public suite](images/public_curves.png)", ""]
     lines += ["![Performance profile of the public suite](images/public_profiles.png)", ""]
-    return [*lines, *(machine_line(group) for group in machines([done[row.name] for row in rows]).values()), ""]
+    lines += [machine_line(group) for group in machines([done[row.name] for row in rows]).values()]
+    return [*lines, *(f"{peer}: {'; '.join(used)}.  " for peer, used in summary["versions"].items()), ""]
 
 
 def interval_cell(entry: dict[str, Any] | None, bold: bool) -> str:
-    """The IQM of a library's seeds with its interval and their number; "" where it was not measured."""
+    """The IQM of a library's seeds with its interval and their number; "" where it was not measured.
+
+    One seed has no interval.
+    """
     from ppax.scores.tables import number_cell
 
     if entry is None:
         return ""
     iqm, low, high = (number_cell(entry[name]) for name in ("iqm", "low", "high"))
-    return f"{f'**{iqm}**' if bold else iqm} ({low} .. {high}), {entry['seeds']}"
+    interval = f" ({low} .. {high})" if entry["seeds"] > 1 else ""
+    return f"{f'**{iqm}**' if bold else iqm}{interval}, {entry['seeds']}"
 
 
 def normalised_cell(entry: dict[str, Any]) -> str:
@@ -650,12 +677,14 @@ def normalised_cell(entry: dict[str, Any]) -> str:
     return f"{entry['iqm']:.2f} ({entry['low']:.2f} .. {entry['high']:.2f})"
 
 
-def together_line(entry: dict[str, Any]) -> str:
-    """The normalised score of ppax over all rows, as a sentence."""
-    return (
-        f"Normalised score over {entry['rows']} environments: IQM {normalised_cell(entry)}; {entry['reached']} of them "
-        "reach the published score."
-    )
+def groups_table(groups: dict[str, dict[str, Any]]) -> list[str]:
+    """Lines: normalised scores of ppax over all environments that have a published score, and over parts of them."""
+    heads = ["environments with a published score", "", "IQM", "optimality gap", "reach it", "with the whole interval"]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for name, entry in groups.items():
+        cells = (name, entry["rows"], normalised_cell(entry), f"{entry['gap']:.2f}", entry["reached"], entry["surely"])
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
 
 
 def predecessors() -> list[str]:
@@ -723,22 +752,22 @@ def readme() -> str:
 
 
 def machines(rows: list[Any]) -> dict[tuple[str, ...], list[Any]]:
-    """Results by day, versions and hardware."""
+    """Results by day, versions, hardware and seeds."""
     groups: dict[tuple[str, ...], list[Any]] = {}
     for score in rows:
         about, packages = score.about, score.about["packages"]
         versions = f"ppax {about['ppax']}", f"jax {packages['jax']}", f"Python {about['python']}"
         device = about["processor"] if about["platform"] == "cpu" else about["device"]
         hardware = f"{device}, {about['cores']} cores"
-        groups.setdefault((about["time"][:10], hardware, *versions), []).append(score)
+        seeds = f"seeds {score.seeds[0]} to {score.seeds[-1]}"
+        groups.setdefault((about["time"][:10], hardware, *versions, seeds), []).append(score)
     return groups
 
 
 def machine_line(group: list[Any]) -> str:
     """One line: rows, date, hardware, versions, seeds."""
     ((facts, _),) = machines(group).items()
-    seeds = sorted({seed for score in group for seed in score.seeds})
-    return f"{', '.join(score.row.name for score in group)}: {'; '.join(facts)}; seeds {seeds[0]} to {seeds[-1]}.  "
+    return f"{', '.join(score.row.name for score in group)}: {'; '.join(facts)}.  "
 
 
 def recorded() -> str:

@@ -21,6 +21,27 @@ MUTATIONS = [
         DEFAULTS_FILE,
     ),
     Mutation(
+        "small images on the host have the settings of Atari's pictures",
+        "        control = SMALL\n",
+        "        pass\n",
+        (TESTS + "test_small_images_on_the_host_take_more_gradient_steps",),
+        DEFAULTS_FILE,
+    ),
+    Mutation(
+        "an image is large if one of its sides is",
+        "return min(shape[:2]) >= LARGE or",
+        "return max(shape[:2]) >= LARGE or",
+        (TESTS + "test_kind_is_read_from_spaces_and_backend",),
+        "networks/encoders.py",
+    ),
+    Mutation(
+        "an image with the channels first is small",
+        ">= LARGE or min(shape[1:]) >= LARGE",
+        ">= LARGE",
+        (TESTS + "test_kind_is_read_from_spaces_and_backend",),
+        "networks/encoders.py",
+    ),
+    Mutation(
         "a time limit of few steps leaves gamma as it is",
         "    if lowered:\n",
         "    if False:\n",

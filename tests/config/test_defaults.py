@@ -24,10 +24,16 @@ class Camera(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return np.zeros((12, 12, 3), np.uint8), {}
+        return np.zeros(self.observation_space.shape, np.uint8), {}
 
     def step(self, action):
-        return np.zeros((12, 12, 3), np.uint8), 0.0, False, False, {}
+        return np.zeros(self.observation_space.shape, np.uint8), 0.0, False, False, {}
+
+
+def camera(*shape, num_envs=1):
+    """Environments with images of another shape."""
+    space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+    return ppax.envs.host(type("Larger", (Camera,), {"observation_space": space}), num_envs)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +44,10 @@ class Camera(gymnasium.Env):
         (lambda: ppax.make("gymnax/Breakout-MinAtar", 2), ("compiled", "image", 1, 0)),
         (lambda: ppax.make("gymnasium/CartPole-v1", 1), ("host", "discrete", 1, 0)),
         (lambda: ppax.make("gymnasium/Pendulum-v1", 1), ("host", "continuous", 1, 1)),
-        (lambda: ppax.envs.host(Camera, 1), ("host", "image", 1, 2)),
+        (lambda: ppax.envs.host(Camera, 1), ("host", "small image", 1, 2)),
+        (lambda: camera(36, 35, 3), ("host", "small image", 1, 2)),
+        (lambda: camera(36, 40, 3), ("host", "image", 1, 2)),
+        (lambda: camera(3, 40, 36), ("host", "image", 1, 2)),  # channels first
     ],
 )
 def test_kind_is_read_from_spaces_and_backend(make, kind):
@@ -49,7 +58,7 @@ def test_kind_is_read_from_spaces_and_backend(make, kind):
 def test_every_row_of_the_table_has_a_value_for_each_kind_and_names_an_option():
     known = {option.path for option in config.options(PARTS_FOR_ALL)} | {STREAMS, ROWS, NOISE}
     for cell in TABLE:
-        assert len(cell.values) == len(COLUMNS) == 6
+        assert len(cell.values) == len(COLUMNS) == 7
         assert cell.setting in known
         assert cell.reason
 
@@ -184,6 +193,16 @@ def test_discrete_actions_and_cameras_have_no_deviation_of_the_table():
 def test_given_minibatches_are_kept():
     chosen = config.completed({"env": "CartPole-v1", "agent": {"minibatch": {"num_minibatches": 2}}}).config
     assert chosen["agent"]["minibatch"]["num_minibatches"] == 2
+
+
+def test_small_images_on_the_host_take_more_gradient_steps():
+    """128 steps of 8 environments, in minibatches of 64 or 256 rows."""
+    for shape, epochs, parts in (((7, 7, 3), 10, 16), ((84, 84, 4), 4, 4)):
+        with camera(*shape, num_envs=8) as env:
+            chosen = config.completed({}, env)
+        assert chosen.config["agent"]["num_epochs"] == epochs
+        assert chosen.config["agent"]["minibatch"]["num_minibatches"] == parts
+        assert chosen.text.startswith("small images, on the host" if parts == 16 else "images, on the host")
 
 
 def test_columns_differ_where_the_table_does():

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppax.scores.normalised import normalised, profile, together, weighted_iqm
+from ppax.reports.statistics import difference_of
+from ppax.scores.normalised import aggregate, normalised, profile, together, weighted_iqm
 from ppax.scores.results import Score, SeedResult
 from ppax.scores.suite import SuiteRow
+from support.aggregated import FIRST, SECOND
 
 
 def score(values, reference, random=0.0, **row):
@@ -37,6 +39,20 @@ def test_a_row_reaches_its_reference_by_the_iqm_of_the_table():
     values = [0.0, 70.0, 100.0, 100.0, 100.0]
     assert score(values, 90.5).statistics.iqm == pytest.approx(90.0)
     assert together([score(values, 90.5), score(values, 89.5)]).reached == 1
+
+
+def test_aggregates_are_those_of_rliable():
+    """The ends of an interval differ by the random numbers of the bootstrap."""
+    for scores, iqm, low, high in ((FIRST, 0.7478, 0.6551, 0.8408), (SECOND, 0.6744, 0.5979, 0.7561)):
+        found = aggregate(list(scores))
+        assert found.iqm == pytest.approx(iqm)
+        assert (found.low, found.high) == pytest.approx((low, high), abs=6e-3)
+    better = [difference_of(one.tolist(), other.tolist()).better for one, other in zip(FIRST, SECOND, strict=True)]
+    assert np.mean(better) == pytest.approx(0.49)
+    share, low, high = profile(list(FIRST), np.array([0.25, 0.5, 0.75, 1.0, 1.25]))
+    np.testing.assert_allclose(share, [1.0, 0.75, 0.5, 0.25, 0.0])
+    np.testing.assert_allclose(low, [1.0, 0.75, 0.4, 0.15, 0.0], atol=1e-9)
+    np.testing.assert_allclose(high, [1.0, 0.75, 0.6, 0.35, 0.0], atol=1e-9)
 
 
 def test_zero_is_the_untrained_policy_and_one_the_reference():

@@ -1,10 +1,11 @@
 """Settings that complete a configuration: those of a preset, or the defaults for the kind of its environment.
 
 They are the same wherever an environment is named: on the command line, in a run file and in Python. The kind is read
-from the environment, never from its name: compiled or on the host, discrete or continuous actions, vectors or images,
-and the time limit of its episodes. The table below has one column per kind and one reason per row; docs/settings.md is
-generated from it. A setting that the user gives has priority. The default number of minibatches is computed from
-num_envs, num_steps and seq_len, so that a minibatch has about as many rows as the table says.
+from the environment, never from its name: compiled or on the host, discrete or continuous actions, vectors or images
+(on the host: small or large), and the time limit of its episodes. The table below has one column per kind and one
+reason per row; docs/settings.md is generated from it. A setting that the user gives has priority. The default number of
+minibatches is computed from num_envs, num_steps and seq_len, so that a minibatch has about as many rows as the table
+says.
 """
 
 from __future__ import annotations
@@ -21,15 +22,24 @@ from ppax.config.validation import overridden, resolve
 from ppax.core.options import NONE, Config, flatten, unflatten
 from ppax.core.types import ConfigError
 from ppax.envs import Env
+from ppax.networks.encoders import is_large
 from ppax.networks.heads import box_size, has_box, needs_squashing
 from ppax.networks.observations import entries
 from ppax.ppo.ppo import PPO
 from ppax.training.backends import backend_of
 
 COMPILED, HOST = "compiled", "host"
-DISCRETE, CONTINUOUS, IMAGE = "discrete", "continuous", "image"
-COLUMNS = tuple((where, control) for where in (COMPILED, HOST) for control in (DISCRETE, CONTINUOUS, IMAGE))
-CONTROL = {DISCRETE: "discrete actions", CONTINUOUS: "continuous control", IMAGE: "images"}
+DISCRETE, CONTINUOUS, SMALL, IMAGE = "discrete", "continuous", "small image", "image"
+COLUMNS = (
+    *((COMPILED, control) for control in (DISCRETE, CONTINUOUS, IMAGE)),
+    *((HOST, control) for control in (DISCRETE, CONTINUOUS, SMALL, IMAGE)),
+)
+CONTROL = {
+    DISCRETE: "discrete actions",
+    CONTINUOUS: "continuous control",
+    SMALL: "small images",
+    IMAGE: "images",
+}
 PLACE = {COMPILED: "compiled", HOST: "on the host"}
 # Rows of the table that set options by arithmetic
 STREAMS, ROWS, NOISE = "streams", "minibatch rows", "initial std of all actions together"
@@ -52,7 +62,7 @@ class Kind(NamedTuple):
     """Kind of an environment, by which default settings are chosen: where it runs, its actions and observations."""
 
     where: str  # "compiled" or "host"
-    control: str  # "discrete", "continuous" or "image"
+    control: str  # "discrete", "continuous" or "image"; on the host "small image" where no image is large
     agents: int  # per environment
     actions: int  # number of continuous actions of an agent; 0 with groups
     sizes: tuple[tuple[str, int], ...] = ()  # name and number of agents of each group; () without groups
@@ -75,74 +85,75 @@ class Cell(NamedTuple):
 TABLE = (
     Cell(
         STREAMS,
-        (64, 64, 64, 8, 8, 8),
+        (64, 64, 64, 8, 8, 8, 8),
         "num_envs times agents. Compiled environments cost little, and wide arrays use the processor well; each "
         "environment on the host costs Python time",
     ),
     Cell(
         "num_steps",
-        (32, 64, 128, 256, 256, 128),
+        (32, 64, 128, 256, 256, 128, 128),
         "rollout length. Few streams need long rollouts for a low-variance gradient; discrete tasks learn from many "
         "short iterations",
     ),
     Cell(
         "agent.num_epochs",
-        (4, 10, 4, 10, 10, 4),
-        "Gaussian policies of small networks take more passes before the policy has moved too far; images overfit",
+        (4, 10, 4, 10, 10, 10, 4),
+        "Gaussian policies of small networks take more passes before the policy has moved too far; images overfit. "
+        "Where steps are expensive, each is used more often",
     ),
     Cell(
         ROWS,
-        (256, 256, 1024, 64, 64, 256),
+        (256, 256, 1024, 64, 64, 64, 256),
         "rows of one gradient step; sets num_minibatches. Where steps are expensive, more gradient steps are taken "
         "from each of them",
     ),
     Cell(
         "agent.learning_rate",
-        (1e-3, 3e-4, 2.5e-3, 3e-4, 3e-4, 2.5e-4),
+        (1e-3, 3e-4, 2.5e-3, 3e-4, 3e-4, 3e-4, 2.5e-4),
         "proportionate to the rows of a gradient step",
     ),
     Cell(
         "agent.schedule.part",
-        ("linear",) * 6,
+        ("linear",) * 7,
         "the learning rate falls to 0 over the run: late updates no longer undo a solved task",
     ),
     Cell(
         "agent.normalize_obs",
-        (True, True, False, True, True, False),
+        (True, True, False, True, True, False, False),
         "entries of a vector have different units; pixels share one. Where an observation has images and other "
         "numbers, all but the images are normalised (agent.normalization.skip)",
     ),
     Cell(
         "agent.normalize_reward",
-        (True, True, False, True, True, False),
+        (True, True, False, True, True, False, False),
         "scales the critic's targets to about 1: unscaled returns of hundreds saturate small networks",
     ),
     Cell(
         GAMMA,
-        (0.99,) * 6,
+        (0.99,) * 7,
         "rewards of about 100 steps count. Where a time limit truncates episodes after T < 100 steps: 1 - 1/T, at "
         f"least {LEAST_GAMMA}. V counts rewards after the limit, too, which it can only estimate from itself: until "
         "that settles, states near the limit seem better or worse than they are",
     ),
     Cell(
         "agent.loss.clip_eps",
-        (0.2, 0.2, 0.2, 0.2, 0.2, 0.1),
+        (0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.1),
         "the Atari setting of the PPO paper for large images",
     ),
     Cell(
         "agent.ent_coef",
-        (0.01, 0.0, 0.01, 0.01, 0.0, 0.01),
+        (0.01, 0.0, 0.01, 0.01, 0.0, 0.01, 0.01),
         "keeps discrete policies from being deterministic early; a Gaussian explores by its standard deviation",
     ),
     Cell(
         NOISE,
-        (None, 1.0, None, None, 1.0, None),
+        (None, 1.0, None, None, 1.0, None, None),
         "sets log_std_init: each of d actions has this divided by sqrt(d). One action explores its whole range; many "
         "with as much noise each would move the agent so wildly that it learns to stand still",
     ),
     Cell(
         "eval.deterministic",
-        (True, True, False, True, True, False),
+        (True, True, False, True, True, False, False),
         "policies from images get stuck in loops when they take the mode",
     ),
 )
@@ -237,7 +248,7 @@ def recorded_defaults(recorded: Config, plain: Config) -> RecordedDefaults:
         if usable and recorded.get("agent.minibatch.part", "shuffle") == "shuffle":
             given = {path: value for path, value in recorded.items() if value != NONE}
             chosen[MINIBATCHES] = num_minibatches({**given, **sizes}, 1, rows)
-        if control == IMAGE and recorded.get(SKIP):  # images beside other numbers: their names are those of the run
+        if control in (SMALL, IMAGE) and recorded.get(SKIP):  # images beside numbers: their names are those of the run
             chosen |= {NORMALIZE_OBS: True, SKIP: recorded[SKIP]}
         chosen = {path: value for path, value in chosen.items() if path in recorded}
         found.append(RecordedDefaults(plain | chosen, f"{CONTROL[control]}, {PLACE[where]}"))
@@ -302,12 +313,15 @@ def kind_of(env: Env) -> Kind:
     one: Any = next(iter(env.groups.values())) if env.sizes else env
     observed = list(entries(one.observation_space))
     images = tuple(entry.name for entry in observed if entry.image)
+    large = any(is_large(entry.shape) for entry in observed if entry.image)
     numbers = any(math.prod(entry.shape) for entry in observed if not entry.image and not entry.categories)
     control = IMAGE if images else CONTINUOUS if has_box(one.action_space) else DISCRETE
     actions = 0 if env.sizes else box_size(env.action_space)
     units = control == CONTINUOUS and bool(needs_squashing(one.action_space))
     beside = images if numbers and not env.sizes else ()
     backend = backend_of(env)
+    if control == IMAGE and backend.name == HOST and not large:
+        control = SMALL
     return Kind(backend.name, control, env.num_agents, actions, env.sizes, units, beside, backend.time_limit)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -23,6 +23,7 @@ __all__ = ["Auto", "Encoder", "EntryReader", "Flat", "ImpalaCNN", "NatureCNN", "
 LAYOUTS = ("hwc", "chw")
 SIZES, STRIDES = (8, 4, 3), (4, 2, 1)  # of NatureCNN's filters
 SMALLEST = 8  # pixels on a side of an image, for advice
+LARGE = 36  # pixels on the shorter side of images that have NatureCNN by default
 
 
 class Encoder(Protocol):
@@ -241,6 +242,11 @@ def named_encoders(
     return tuple(sorted(dict(encoders).items()))
 
 
+def is_large(shape: Sequence[int]) -> bool:
+    """Return True for the shape of an image, channels last or first, with at least LARGE pixels on both sides."""
+    return min(shape[:2]) >= LARGE or min(shape[1:]) >= LARGE
+
+
 def _automatic(entry: Entry) -> EntryReader:
     """Return an observation's entry with the encoder chosen for it: convolutions for an image that is not too small.
 
@@ -255,10 +261,9 @@ def _automatic(entry: Entry) -> EntryReader:
                 stacklevel=2,
             )
         return EntryReader((entry,), Flat())
-    if min(entry.shape[:2]) >= 36:
-        return _fitting(NatureCNN(), entry)
-    if min(entry.shape[1:]) >= 36:  # channels first, as in four stacked frames [4, 84, 84]
-        return _fitting(NatureCNN(layout="chw"), entry)
+    if is_large(entry.shape):
+        last = min(entry.shape[:2]) >= LARGE  # else channels first, as in four stacked frames [4, 84, 84]
+        return _fitting(NatureCNN(layout="hwc" if last else "chw"), entry)
     small = EntryReader((entry,), SmallCNN())
     return small if small.size() else EntryReader((entry,), Flat())  # too small for a convolution, such as [2, 3, 128]
 

@@ -45,6 +45,7 @@ class SuiteRow:
     threshold: float | None = static("score that the IQM over seeds must reach; none: only measured", default=None)
     firm: bool = static("the threshold is at or below a published or calibrated score for equal steps", default=False)
     reference: float | None = static("published score", default=None)
+    reference_steps: int | None = static("steps after which the reference was measured", default=None, low=1)
     source: str = static("source of the reference", default="")
     metric: str = static(
         "what is averaged over the episodes: return, or a metric of the environment such as caught", default=RETURN
@@ -188,7 +189,7 @@ def _control(row: SuiteRow, table: Any) -> SuiteRow:
         raise ConfigError(f"{where}: at_most is missing, the score that it must not exceed")
     options = config.overridden(row.options, fields.get("options", {}))
     own: dict[str, Any] = {"name": f"{row.name}-{fields['name']}", "options": options, "at_most": fields["at_most"]}
-    none: dict[str, Any] = {"threshold": None, "reference": None, "source": "", "firm": False}
+    none: dict[str, Any] = {"threshold": None, "reference": None, "reference_steps": None, "source": "", "firm": False}
     control = dataclasses.replace(row, **none, **own, steps=fields.get("steps") or row.steps)
     config.resolve(control.given())
     return control

@@ -1,0 +1,72 @@
+"""benchmarks/public.py, which compares the public suite with published scores and other libraries: by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ppax.scores.results import Score, SeedResult
+from ppax.scores.suite import SuiteRow
+from support.aggregated import FIRST
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+CARTPOLE = {"env": "CartPole-v1", "steps": 100, "settings": "default"}
+
+
+@pytest.fixture
+def public(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import public
+
+    monkeypatch.setattr(public, "FOLDER", tmp_path)
+    (tmp_path / "sb3").mkdir()
+    return public
+
+
+def score(values, reference=1.0, target="CartPole-v1"):
+    members = tuple(SeedResult(seed, x, 0.0, 1.0, 0.0, 10, 1.0, ()) for seed, x in enumerate(values))
+    row = SuiteRow("public-a", target, steps=100, reference=reference, reference_steps=100)
+    return Score(row, target, "compiled", 8, members, {}, "")
+
+
+def write_peer(folder, scores, **other):
+    members = [{"seed": seed, "score": x, "seconds": 1.0, "curve": [], "about": {}} for seed, x in enumerate(scores)]
+    (folder / "sb3" / "a.json").write_text(json.dumps({**CARTPOLE, **other, "members": members}))
+
+
+def test_aggregates_of_a_group_by_hand(public):
+    """Gaps of two environments: (1 + 0.5 + 0 + 0) / 4 and 0; the second alone reaches 1, with its whole interval."""
+    found = public.group_summary([score([0.0, 0.5, 1.0, 1.5]), score([1.0, 1.0, 2.0, 2.0])])
+    assert found["gap"] == pytest.approx((1.5 / 4 + 0.0) / 2)
+    assert (found["rows"], found["reached"], found["surely"]) == (2, 1, 1)
+
+
+def test_the_optimality_gap_is_that_of_rliable(public):
+    assert public.group_summary([score(list(row)) for row in FIRST])["gap"] == pytest.approx(0.28695)
+
+
+def test_a_peer_with_one_seed_is_shown_but_not_compared(public, tmp_path):
+    row = score([0.5] * 4)
+    for seeds, pairs in ((1, 0), (2, 1)):
+        write_peer(tmp_path, [0.7] * seeds)
+        measured = {row.row.name: public.members_of(row)}
+        assert len(measured[row.row.name]["Stable-Baselines3"]) == seeds
+        found = public.pairs_with("Stable-Baselines3", [row], measured)
+        assert len(found) == pairs
+    np.testing.assert_allclose(found[0][1], [0.7, 0.7])
+
+
+@pytest.mark.parametrize("other", [{"steps": 200}, {"settings": "zoo"}, {"env": "Acrobot-v1"}])
+def test_a_peer_of_another_task_is_refused(public, tmp_path, other):
+    write_peer(tmp_path, [0.7, 0.8], **other)
+    with pytest.raises(SystemExit, match="not of the row's environment, steps and settings"):
+        public.members_of(score([0.5] * 4))
+
+
+def test_environments_on_which_defaults_were_chosen_are_apart(public):
+    chosen, other = score([1.0] * 4), score([1.0] * 4, target="gymnasium/Ant-v5")
+    groups = public.groups_of([chosen, other, score([1.0] * 4, reference=None)])
+    assert groups["all"] == [chosen, other]
+    assert groups["a default was chosen on them"] == [chosen]
+    assert groups["no default was chosen on them"] == groups["MuJoCo"] == [other]

@@ -251,6 +251,13 @@ MUTATIONS: list[Mutation] = [
         "run/provenance.py",
     ),
     Mutation(
+        "the versions of environment libraries are not recorded",
+        "for name in LIBRARIES if (version := _version(name))",
+        "for name in LIBRARIES if (version := None)",
+        (RUN_DIR + "test_every_start_records_versions_hardware_and_commit",),
+        "run/provenance.py",
+    ),
+    Mutation(
         "an edited run file is not reported",
         "if paths and saved.config:",
         "if False:",

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -335,6 +336,8 @@ def test_every_start_records_versions_hardware_and_commit(tmp_path, monkeypatch)
     start = about["starts"][0]
     assert start["packages"]["jax"] == jax.__version__
     assert start["packages"]["ppax"] == ppax.__version__
+    assert start["packages"]["gymnasium"] == gymnasium.__version__  # of the environment libraries that are installed
+    assert None not in start["packages"].values()
     assert (start["platform"], start["local_devices"], start["devices"]) == ("cpu", 2, 1)
     assert start["cores"] >= 1
     assert start["device"]

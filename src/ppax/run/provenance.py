@@ -31,6 +31,7 @@ from ppax.core.types import ConfigError
 from ppax.devices import sharding
 from ppax.devices.layout import with_devices
 from ppax.envs import Env
+from ppax.envs.suites.registry import HOST_SUITES, SUITES
 from ppax.run import checkpoint, python_objects
 from ppax.run import directory as run_dirs
 from ppax.run.directory import RunDirectory
@@ -44,6 +45,8 @@ COMMIT = re.compile(r"[0-9a-f]{40,64}")
 GIT_FILE_LIMIT, PACKED_LIMIT = 2**16, 2**24  # bytes read of a file of git's, and of its list of all branches
 MACHINE = ("devices", "products", "platform", "jax")  # fields of an origin that change the bits of a run
 PACKAGES = ("ppax", "jax", "jaxlib", "numpy")
+# Packages of environments, whose versions are recorded where they are installed
+LIBRARIES = sorted({*SUITES, *(HOST_SUITES.keys() - {"atari"}), "ale-py", "box2d", "mujoco", "mujoco-mjx"})
 
 
 class Origin(NamedTuple):
@@ -211,12 +214,18 @@ def warn_of_other_objects(run_dir: Path, agent: Agent, env: Env, run: Run) -> No
 
 
 def versions_and_hardware() -> dict[str, Any]:
-    """Return time, versions, hardware and git commit of this process, as plain data."""
+    """Return time, versions, hardware and git commit of this process, as plain data.
+
+    Versions are those of ppax, of what it computes with, and of the environment libraries that are installed.
+    """
     device = jax.local_devices()[0]
     return {
         "time": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {
+            **{name: _version(name) for name in PACKAGES},
+            **{name: version for name in LIBRARIES if (version := _version(name))},
+        },
         "git_commit": _commit_here(),
         "ppax_commit": _commit_of_ppax(),
         "system": platform.platform(),

@@ -102,7 +102,7 @@ def draw_profile(methods: Mapping[str, Sequence[np.ndarray]], path: Path) -> Non
     axes.set_ylim(0.0, 1.02)
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(x=0.01)
-    axes.legend(fontsize=7.5, framealpha=0.85, edgecolor="none", loc="upper right")
+    axes.legend(fontsize=6.5, framealpha=0.85, edgecolor="none", loc="upper right")
     with safe_files.replacing(path) as partial:
         figure.savefig(partial, metadata={"Software": None})
 

@@ -176,7 +176,7 @@ def draw(found: dict[str, Any], about: dict[str, Any], path: Path) -> None:
     axis.set_xlim(1.0, axis.get_xlim()[1] * 2.5)  # a bar begins at one second
     axis.set_xlabel("seconds from the start of the process to the score, compilation included")
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(fontsize=8, loc="lower right", edgecolor="none")
+    figure.legend(fontsize=8, loc="outside upper right", ncols=2, edgecolor="none")
     machine = about["hardware"]
     figure.suptitle("By defaults, one command: time to score", fontsize=11, x=0.01, ha="left")
     figure.supxlabel(f"{machine['cpu']}, {machine['cores']} cores, {about['date'][:10]}", fontsize=7, color="#555555")

@@ -95,8 +95,7 @@ def members_of(score: Score) -> dict[str, Members]:
             written = tuple(content[key] for key in ("env", "steps", "settings"))
             if written != (env_id(score.row.target), score.row.steps, SETTINGS[folder]):
                 raise SystemExit(f"{path}: is of {written}, not of the row's environment, steps and settings")
-            earlier = {"about": content["about"]} if "about" in content else {}
-            found[name] = [earlier | member for member in content["members"]]
+            found[name] = content["members"]
     return found
 
 
@@ -108,8 +107,8 @@ def versions_of(peer: str, measured: dict[str, dict[str, Members]]) -> list[str]
             about = member["about"]
             packages = about["packages"]
             names = [f"{name} {packages[name]}" for name in ("stable-baselines3", "gymnasium", "mujoco", "torch")]
-            machine = about.get("processor", "AMD EPYC")  # the first files do not have it
-            found.add("; ".join((about["time"][:10], f"{machine}, {about['cores']} cores", *names)))
+            machine = ", ".join((*([about["processor"]] if "processor" in about else []), f"{about['cores']} cores"))
+            found.add("; ".join((about["time"][:10], machine, *names)))
     return sorted(found)
 
 

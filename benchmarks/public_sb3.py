@@ -78,8 +78,7 @@ def measure(row: dict[str, Any], settings: str, path: Path, seeds: int) -> None:
         written = json.loads(path.read_text())
         if {key: written[key] for key in head} != head:
             raise SystemExit(f"{path}: is of another environment, number of steps or settings; move it away")
-        earlier = {"about": written["about"]} if "about" in written else {}  # files of earlier versions of this script
-        members = [earlier | member for member in written["members"]]
+        members = written["members"]
     done = {member["seed"] for member in members}
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         if seed in done:

@@ -99,17 +99,17 @@ def members_of(score: Score) -> dict[str, Members]:
     return found
 
 
-def versions_of(peer: str, measured: dict[str, dict[str, Members]]) -> list[str]:
-    """Days, machines and versions with which a peer was measured, each once."""
-    found = set()
-    for methods in measured.values():
-        for member in methods.get(peer, ()):
-            about = member["about"]
-            packages = about["packages"]
-            names = [f"{name} {packages[name]}" for name in ("stable-baselines3", "gymnasium", "mujoco", "torch")]
-            machine = ", ".join((*([about["processor"]] if "processor" in about else []), f"{about['cores']} cores"))
-            found.add("; ".join((about["time"][:10], machine, *names)))
-    return sorted(found)
+def versions_of(peer: str, measured: dict[str, dict[str, Members]]) -> str:
+    """Days, machines and versions with which a peer was measured; empty if it was not."""
+    about = [member["about"] for methods in measured.values() for member in methods.get(peer, ())]
+    if not about:
+        return ""
+    days = sorted({one["time"][:10] for one in about})
+    processors = " or ".join(sorted({one.get("processor", "a processor that was not recorded") for one in about}))
+    cores = " or ".join(str(count) for count in sorted({one["cores"] for one in about}))
+    names = ("stable-baselines3", "gymnasium", "mujoco", "torch")
+    versions = [f"{name} {' and '.join(sorted({one['packages'][name] for one in about}))}" for name in names]
+    return "; ".join((" to ".join(dict.fromkeys((days[0], days[-1]))), processors, f"cores: {cores}", *versions))
 
 
 def values_of(members: Members) -> np.ndarray:

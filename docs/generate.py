@@ -657,7 +657,7 @@ def public() -> list[str]:
     lines += ["![Learning curves of the public suite](images/public_curves.png)", ""]
     lines += ["![Performance profile of the public suite](images/public_profiles.png)", ""]
     lines += [machine_line(group) for group in machines([done[row.name] for row in rows]).values()]
-    return [*lines, *(f"{peer}: {'; '.join(used)}.  " for peer, used in summary["versions"].items()), ""]
+    return [*lines, *(f"{peer}: {used}.  " for peer, used in summary["versions"].items()), ""]
 
 
 def interval_cell(entry: dict[str, Any] | None, bold: bool) -> str:

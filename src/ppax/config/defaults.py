@@ -98,8 +98,8 @@ TABLE = (
     Cell(
         "agent.num_epochs",
         (4, 10, 4, 10, 10, 10, 4),
-        "Gaussian policies of small networks take more passes before the policy has moved too far; images overfit. "
-        "Where steps are expensive, each is used more often",
+        "Gaussian policies of small networks take more passes before the policy has moved too far. Where steps are "
+        "expensive, each is used more often; large images on the host have the settings that are usual for Atari",
     ),
     Cell(
         ROWS,
@@ -110,12 +110,12 @@ TABLE = (
     Cell(
         "agent.learning_rate",
         (1e-3, 3e-4, 2.5e-3, 3e-4, 3e-4, 3e-4, 2.5e-4),
-        "proportionate to the rows of a gradient step",
+        "larger with many rows in a gradient step, smaller with many epochs",
     ),
     Cell(
         "agent.schedule.part",
         ("linear",) * 7,
-        "the learning rate falls to 0 over the run: late updates no longer undo a solved task",
+        "the learning rate falls to 0 over the run: the last updates change the policy little",
     ),
     Cell(
         "agent.normalize_obs",

@@ -86,7 +86,7 @@ def main():
     plan = ppax.config.parse(RUN_FILE, Path("run.toml"))
     agent, env, run = ppax.config.build(plan)
     state = ppax.start(agent, env, run.num_steps, jax.random.key(0))
-    state = jax.jit(ppax.train, static_argnums=3)(agent, env, state, ITERATIONS).state
+    state = jax.jit(ppax.train)(agent, env, state, ITERATIONS).state
     length = ppax.evaluate(agent, env, state.learner, jax.random.key(1), 64).mean_length
     print(f"the way through the corridor takes {length:.1f} steps")
     return length

@@ -75,7 +75,7 @@ def main():
     for name, change in changes.items():
         agent = dataclasses.replace(plain, **change)
         state = ppax.start(agent, env, 128, jax.random.key(0))
-        state, metrics = jax.jit(ppax.train, static_argnums=3)(agent, env, state, ITERATIONS)
+        state, metrics = jax.jit(ppax.train)(agent, env, state, ITERATIONS)
         scores[name] = ppax.evaluate(agent, env, state.learner, jax.random.key(1), episodes=32).mean_return
         own = {key: f"{float(metrics[key]):.4f}" for key in ("logits_loss", "sharpness") if key in metrics}
         print(f"{name}: return {scores[name]:.1f}", own or "")

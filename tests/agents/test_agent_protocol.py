@@ -123,3 +123,71 @@ def test_requirements_are_agents_groups_and_environments():
         require_fit(agent, env)
         with pytest.raises(ConfigError, match="groups"):
             require_fit(agent, GROUPED if env is ALIKE else ALIKE)
+
+
+CALLED = []  # names of the methods of `Recorded` that were called
+
+
+@ppax.types.part
+class Recorded(ppax.PPO):
+    """A PPO whose methods say that they were called."""
+
+    def act(self, learner, carry, obs, first, action_mask, key):
+        CALLED.append("act")
+        return super().act(learner, carry, obs, first, action_mask, key)
+
+    def policy(self, learner, carry, obs, first, action_mask):
+        CALLED.append("policy")
+        return super().policy(learner, carry, obs, first, action_mask)
+
+    def update(self, learner, rollout, key):
+        CALLED.append("update")
+        return super().update(learner, rollout, key)
+
+    def evaluate_rollout(self, learner, steps):
+        CALLED.append("evaluate_rollout")
+        return super().evaluate_rollout(learner, steps)
+
+    def annealed(self, progress, env_steps):
+        CALLED.append("annealed")
+        return super().annealed(progress, env_steps)
+
+    def discount(self, num_streams):
+        CALLED.append("discount")
+        return super().discount(num_streams)
+
+    def init(self, observation_space, key):
+        CALLED.append("init")
+        return super().init(observation_space, key)
+
+
+def recorded(agent):
+    """The agent with `Recorded` in place of each PPO."""
+    if isinstance(agent, ppax.PPO):
+        return Recorded(**{field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)})
+    if isinstance(agent, ppax.Groups):
+        agents = {name: recorded(one) for name, one in agent.agents.items()}
+        return dataclasses.replace(agent, agents=agents)
+    return dataclasses.replace(agent, agent=recorded(agent.agent))
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_methods_of_a_subclass_of_ppo_are_called_by_all_agents(kind):
+    agent, env = MADE[kind]
+    agent = recorded(agent)
+    CALLED.clear()
+
+    def everything(keys):
+        state = ppax.start(agent, env, NUM_STEPS, keys[0])
+        actor = state.actor
+        policy = agent.policy(state.learner, actor.carry, actor.obs, actor.first, actor.action_mask)
+        rollout = ppax.collect(agent, env, state.learner, actor, NUM_STEPS, keys[1]).rollout
+        now = agent.annealed(jnp.float32(0.5), jnp.float32(8.0))
+        return (
+            policy.value,
+            now.update(state.learner, rollout, keys[2]),
+            agent.evaluate_rollout(state.learner, rollout.steps),
+        )
+
+    jax.eval_shape(everything, jax.random.split(jax.random.key(0), 3))
+    assert {"init", "act", "policy", "update", "evaluate_rollout", "annealed", "discount"} <= set(CALLED)

@@ -19,6 +19,7 @@ from ppax.core.parts import slots
 from ppax.core.types import ConfigError, EnvReset, EnvStep, part
 from ppax.envs import TimeLimit, VectorEnv
 from ppax.networks.memories import GRU
+from ppax.training import arguments
 from ppax.training.loop import make_key
 
 
@@ -117,6 +118,18 @@ def test_every_part_of_ppo_is_checked_before_tracing(field):
         assert text.startswith(f"agent.{field}: ")
         assert "write " in text
         assert "JAX cannot trace" not in text
+
+
+@pytest.mark.parametrize("field", slots(ppax.PPO))
+def test_an_object_that_lacks_one_member_of_its_kind_is_refused(field):
+    """The error names the member, before anything is traced."""
+    agent, env = cartpole()
+    members = arguments.NETWORK if field == "network" else arguments.PARTS[field][0]
+    for lacked in members if len(members) > 1 else ():
+        body = {name: lambda self, *arguments: () for name in members if name != lacked}
+        own = ppax.types.part(type("Own", (), body))()
+        text = the_message(lambda own=own: ppax.fit(with_field(agent, **{field: own}), env))
+        assert text == f"agent.{field}: Own lacks {lacked}"
 
 
 @pytest.mark.parametrize(

@@ -98,16 +98,23 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a critic without a loss goes on to JAX",
-        '("init", "value", "error", "update", "metrics"), ',
+        '("num_values", "init", "value", "error", "update", "metrics"), ',
         "(), ",
         (ARGUMENTS + "test_every_part_of_ppo_is_checked_before_tracing[critic]",),
         "ppax/training/arguments.py",
     ),
     Mutation(
         "a class is taken for a part",
-        "return not isinstance(value, type) and all(",
-        "return all(",
+        "if isinstance(value, type) or not hasattr(value, name)]",
+        "if not hasattr(value, name)]",
         (ARGUMENTS + "test_every_part_of_ppo_is_checked_before_tracing[loss]",),
+        "ppax/training/arguments.py",
+    ),
+    Mutation(
+        "an object that lacks one member of its kind of part goes on to JAX",
+        "        if lacking := _missing(value, members):\n",
+        "        if len(lacking := _missing(value, members)) == len(members):\n",
+        (ARGUMENTS + "test_an_object_that_lacks_one_member_of_its_kind_is_refused",),
         "ppax/training/arguments.py",
     ),
     Mutation(

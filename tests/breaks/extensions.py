@@ -9,7 +9,36 @@ NUMBERS = EXTENSION + "test_numbers_are_those_of_the_loss_and_then_of_the_optimi
 TRAINED = EXTENSION + "test_parameters_of_an_extension_are_trained_and_kept_apart_from_those_of_the_network"
 TWICE = EXTENSION + "test_the_same_class_twice_has_two_states_keys_and_metrics"
 EXTRAS = EXTENSION + "test_extras_reach_the_rows_of_their_extension_and_are_zero_in_invalid_rows"
+TAKEN = "tests/extensions/test_extension.py::test_a_metric_whose_name_is_taken_is_refused"
 MUTATIONS = [
+    Mutation(
+        "a metric of an extension replaces the norm of the gradient",
+        "merged(metrics, minibatch.metrics, norm, observed.metrics)",
+        "merged(metrics, minibatch.metrics, norm) | observed.metrics",
+        (TAKEN,),
+        "ppax/ppo/ppo.py",
+    ),
+    Mutation(
+        "a metric of the rollout replaces a term of the loss",
+        "merged(whole, of_first, of_rollout, lowest",
+        "merged(whole | of_rollout, of_first, lowest",
+        (TAKEN,),
+        "ppax/ppo/diagnostics.py",
+    ),
+    Mutation(
+        "a metric of an agent replaces a column of log rows",
+        "        if name in columns:\n",
+        "        if False:\n",
+        ("tests/extensions/test_extension.py::test_a_metric_with_the_name_of_a_column_of_log_rows_is_refused",),
+        "ppax/training/loop.py",
+    ),
+    Mutation(
+        "a critic's term that is not per row is not refused",
+        '    _require_rows("critic", {"value_loss": value}, batch)\n',
+        "",
+        ("tests/extensions/test_terms.py::test_the_part_whose_term_is_not_per_row_is_named",),
+        "ppax/ppo/losses.py",
+    ),
     Mutation(
         "extensions are called from the last to the first",
         "{name_of(extension): extension for extension in extensions}",

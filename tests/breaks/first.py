@@ -1139,9 +1139,18 @@ MANY = [
     ),
     Mutation(
         "every player has the discount of the first",
-        "gamma = jnp.broadcast_to(self.agent.gamma, (self.num_agents,))",
-        "gamma = jnp.broadcast_to(jnp.ravel(jnp.asarray(self.agent.gamma))[0], (self.num_agents,))",
+        "jnp.broadcast_to(self.agent.discount(num_streams // self.num_agents), (self.num_agents,))",
+        "jnp.broadcast_to(jnp.ravel(jnp.asarray(self.agent.gamma))[0], (self.num_agents,))",
         (ALONE,),
+        "agents/independent.py",
+    ),
+    Mutation(
+        "independent players of a subclass of PPO learn as plain PPO",
+        "jax.vmap(type(self.agent).update, (0, 0, 0, 1))",
+        "jax.vmap(PPO.update, (0, 0, 0, 1))",
+        (
+            "tests/agents/test_agent_protocol.py::test_methods_of_a_subclass_of_ppo_are_called_by_all_agents[Independent]",
+        ),
         "agents/independent.py",
     ),
     Mutation(

@@ -11,7 +11,7 @@ MUTATIONS = [
         "jnp.concatenate([x[1:], last[None]])",
         "x",
         (ORACLE,),
-        "ppo/batches.py",
+        "extensions/next_observations.py",
     ),
     Mutation(
         "the target network learns beside the predictor",
@@ -94,15 +94,15 @@ MUTATIONS = [
         "an observation that is not finite is known",
         "known = functools.reduce(operator.and_, finite, steps.valid)",
         "known = steps.valid",
-        ("tests/ppo/test_following.py::test_a_termination_with_an_infinite_observation_is_learned_from[rnd]",),
-        "ppo/batches.py",
+        ("tests/extensions/test_following.py::test_a_termination_with_an_infinite_observation_is_learned_from[rnd]",),
+        "extensions/next_observations.py",
     ),
     Mutation(
         "the last observation of an absent agent is bootstrapped from",
         "known = functools.reduce(operator.and_, finite, steps.valid)",
         "known = functools.reduce(operator.and_, finite, steps.valid | True)",
-        ("tests/ppo/test_following.py::test_nan_in_invalid_rows_changes_no_bit[control]",),
-        "ppo/batches.py",
+        ("tests/extensions/test_following.py::test_nan_in_invalid_rows_changes_no_bit[control]",),
+        "extensions/next_observations.py",
     ),
     Mutation(
         "advantages of intrinsic rewards are not added",

@@ -120,8 +120,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a metric of the environment replaces one of training",
-        "if name in reserved or",
-        "if",
+        "        if name in {*others, *columns} or column",
+        "        if column",
         (FILE + "test_names_of_other_metrics_are_refused[loss]",),
     ),
     Mutation(

@@ -12,14 +12,14 @@ MUTATIONS = [
         "known = known & ~steps.ended",
         "known = known & True",
         (MODEL + "test_nothing_is_predicted_across_a_reset_in_the_same_step",),
-        "ppo/batches.py",
+        "extensions/next_observations.py",
     ),
     Mutation(
         "the observation of the step itself is predicted",
         "jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)",
         "x, steps.obs, rollout.last_obs)",
         (MODEL + "test_the_observation_after_each_step_with_a_step_for_each_reset",),
-        "ppo/batches.py",
+        "extensions/next_observations.py",
     ),
     Mutation(
         "the target of self-prediction has a gradient",

@@ -355,11 +355,22 @@ def test_metrics_of_every_hook_are_logged():
         ("observe_name", "approx_kl", r"extensions\.named: the metric 'approx_kl' exists already"),
         ("after_name", "explained_variance", r"extensions\.named: the metric 'explained_variance' exists already"),
         ("after_name", "b", r"extensions\.named: the metric 'b' exists already"),
+        ("terms_name", "reward_mean", "the metric 'reward_mean' exists already"),
+        ("terms_name", "grad_norm", "the metric 'grad_norm' exists already"),
+        ("observe_name", "grad_norm", "the metric 'grad_norm' exists already"),
+        ("after_name", "learning_rate", "the metric 'learning_rate' exists already"),
     ],
 )
 def test_a_metric_whose_name_is_taken_is_refused(hook, name, said):
     with pytest.raises(ConfigError, match=said):
         shapes(Named(**{hook: name}))
+
+
+@pytest.mark.parametrize("name", ["episode_return", "env_steps", "eval_return", "seconds"])
+def test_a_metric_with_the_name_of_a_column_of_log_rows_is_refused(name):
+    agent = dataclasses.replace(plain()[0], extensions=(Named(after_name=name),))
+    with pytest.raises(ConfigError, match=f"the agent's metric '{name}': log rows have a column"):
+        jax.eval_shape(lambda key: ppax.train(agent, SHORT, ppax.start(agent, SHORT, 8, key), 1), jax.random.key(0))
 
 
 @part

@@ -11,9 +11,9 @@ from gymnasium import spaces
 from ppax.core.types import ConfigError, Memory, Outputs, Rollout, part
 from ppax.distributions import Categorical
 from ppax.extensions import NextObservation, SelfPrediction, predictions
+from ppax.extensions.next_observations import following_in_episode
 from ppax.extensions.predictions import Numbers, number_leaves
 from ppax.networks.heads import head_for
-from ppax.ppo.batches import following_in_episode
 
 
 def rollout_of(same_step):

@@ -16,10 +16,10 @@ from ppax.config import Log
 from ppax.core.types import ConfigError, EnvReset, EnvStep, LearnerState, part, static
 from ppax.envs import TimeLimit, VectorEnv, builtin, grouped
 from ppax.extensions import Extension, NextObservation, SelfPrediction
+from ppax.extensions.next_observations import following_in_episode
 from ppax.extensions.predictions import number_leaves, numbers_of
 from ppax.networks import network
 from ppax.networks.memories import GRU
-from ppax.ppo.batches import following_in_episode
 from ppax.ppo.extension import Chain
 from ppax.ppo.forward import example_of
 from ppax.ppo.minibatches import Shuffle

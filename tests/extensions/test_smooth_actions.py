@@ -16,11 +16,11 @@ from ppax.devices.layout import Program
 from ppax.distributions import Normal
 from ppax.envs import TimeLimit, VectorEnv, builtin
 from ppax.extensions import CAPS, L2C2, ActionRate
+from ppax.extensions.next_observations import following_in_episode
 from ppax.extensions.smooth_actions import half_widths, mean_action, on_the_way
 from ppax.networks import network
 from ppax.networks.heads import head_for
 from ppax.networks.memories import GRU
-from ppax.ppo.batches import following_in_episode
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.normalization import update_obs_stats
 from ppax.training.collection import collect

@@ -58,7 +58,7 @@ def named(terms):
 def loss_of(further, batch, vf_coef=0.5, ent_coef=0.1):
     rows = np.zeros(len(batch.targets.advantage), np.float32)
     terms = ClippedSurrogate()(Fixed(rows, rows), batch)
-    return total_loss(terms, rows, rows, vf_coef=vf_coef, ent_coef=ent_coef, batch=batch, **named(further))
+    return total_loss(terms, rows, Fixed(rows, rows), vf_coef=vf_coef, ent_coef=ent_coef, batch=batch, **named(further))
 
 
 def test_feature_norm_is_the_mean_square_of_each_torso():
@@ -107,7 +107,42 @@ def test_a_term_that_is_not_per_row_is_refused(shape, remedy, place):
     slot = "loss" if place == "policy" else "extensions"
     said = rf"agent\.{slot}: its term 'mine' has shape {re.escape(str(list(shape)))}, .* each row, \[3\]: .*{remedy}"
     with pytest.raises(ConfigError, match=said):
-        total_loss(policy, rows, rows, vf_coef=0.5, ent_coef=0.0, batch=batch, **named(terms))
+        total_loss(policy, rows, Fixed(rows, rows), vf_coef=0.5, ent_coef=0.0, batch=batch, **named(terms))
+
+
+@pytest.mark.parametrize(
+    ("value", "entropy", "shown", "place"),
+    [
+        (np.zeros((3, 1)), np.zeros(3), {}, r"agent\.critic: its term 'value_loss' has shape \[3, 1\]"),
+        (np.zeros(3), np.float32(0), {}, r"agent\.network\.distribution: its term 'entropy' has shape \[\]"),
+        (
+            np.zeros(3),
+            np.zeros(3),
+            {"std": np.zeros(1)},
+            r"agent\.network\.distribution: its term 'std' has shape \[1\]",
+        ),
+    ],
+)
+def test_the_part_whose_term_is_not_per_row_is_named(value, entropy, shown, place):
+    class Own(Fixed):
+        def metrics(self):
+            return shown
+
+    rows = np.zeros(3, np.float32)
+    rest = {"vf_coef": 0.5, "ent_coef": 0.0, "further": {}, "metrics": {}}
+    with pytest.raises(ConfigError, match=place):
+        total_loss(PolicyTerms(rows, rows), value, Own(rows, entropy), batch=batch_of(rows), **rest)
+
+
+def test_a_metric_of_the_distribution_does_not_replace_one_of_the_loss():
+    class Own(Fixed):
+        def metrics(self):
+            return {"mine": rows}
+
+    rows = np.zeros(3, np.float32)
+    rest = {"vf_coef": 0.5, "ent_coef": 0.0, "further": {}, "metrics": {}}
+    with pytest.raises(ConfigError, match="the metric 'mine' exists already"):
+        total_loss(PolicyTerms(rows, rows, {"mine": rows}), rows, Own(rows, rows), batch=batch_of(rows), **rest)
 
 
 def test_no_extension_is_not_in_the_program():

@@ -24,6 +24,9 @@ class Fixed(NamedTuple):
     def entropy(self):
         return self.entropies
 
+    def metrics(self):
+        return {}
+
 
 class Result(NamedTuple):
     loss: np.ndarray
@@ -46,9 +49,10 @@ def batch_of(advantage, *, old_log_prob=0.0, target=0.0, old_value=0.0, valid=Tr
 def compiled(loss, log_prob, value, entropy, batch, critic=PLAIN, vf_coef=0.5, ent_coef=0.0):
     def f(log_prob, value, entropy):
         error = value_losses(critic, (), value[:, None], batch)
-        terms = loss(Fixed(log_prob, entropy), batch)
+        policy = Fixed(log_prob, entropy)
+        terms = loss(policy, batch)
         return tuple(
-            total_loss(terms, error, entropy, vf_coef=vf_coef, ent_coef=ent_coef, further={}, metrics={}, batch=batch)
+            total_loss(terms, error, policy, vf_coef=vf_coef, ent_coef=ent_coef, further={}, metrics={}, batch=batch)
         )
 
     (loss_value, metrics), gradient = jax.value_and_grad(f, argnums=(0, 1, 2), has_aux=True)(log_prob, value, entropy)

@@ -194,7 +194,7 @@ def test_names_of_other_metrics_are_refused(name):
             return (*super().step(action)[:4], {name: 1.0})
 
     env = host(Named, ENVS, info_metrics=[name])
-    with pytest.raises(ppax.ConfigError, match=f"metric '{name}'"):
+    with pytest.raises(ppax.ConfigError, match=f"the environment's metric '{name}'"):
         rows_of(env, agent_for(env), 1)
 
 

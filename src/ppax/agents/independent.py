@@ -76,7 +76,7 @@ class Independent:
         memories, and `first` marks first steps of episodes. `key` is one key, or one for each stream [B].
         """
         key = jax.random.split(key, first.shape[0]) if key.ndim == 0 else key
-        decision: Decision = self._each(PPO.act, learner, (carry, obs, first, action_mask, key))
+        decision: Decision = self._each(type(self.agent).act, learner, (carry, obs, first, action_mask, key))
         return decision
 
     def policy(
@@ -87,7 +87,7 @@ class Independent:
         A stream is one player (agent of an environment) in one environment; the player's own policy acts in it. `carry`
         are the memories, and `first` marks first steps of episodes.
         """
-        policy: ForwardPass = self._each(PPO.policy, learner, (carry, obs, first, action_mask))
+        policy: ForwardPass = self._each(type(self.agent).policy, learner, (carry, obs, first, action_mask))
         return policy
 
     def update(self, learner: LearnerState, rollout: Rollout, key: Key) -> Update:
@@ -99,7 +99,7 @@ class Independent:
         key = jax.random.split(key, self.num_epochs) if key.ndim == 0 else key
         players = jnp.arange(self.num_agents)
         keys = jax.vmap(lambda one: jax.vmap(jax.random.fold_in, (None, 0))(one, players))(key)  # [num_epochs, A]
-        update: Update = jax.vmap(PPO.update, (0, 0, 0, 1))(self.players(), learner, own, keys)
+        update: Update = jax.vmap(type(self.agent).update, (0, 0, 0, 1))(self.players(), learner, own, keys)
         streams = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]), update.extensions)
         return Update(update.learner, of_players(update.metrics, self.num_agents), extensions=streams)
 
@@ -128,7 +128,8 @@ class Independent:
         B is the number of streams (one player, an agent of an environment, in one environment). `learner` has a learner
         for each player, which is used for the player's streams.
         """
-        evaluated: tuple[Array, Array] = jax.vmap(PPO.evaluate_rollout)(self.players(), learner, self.own(steps))
+        evaluate = jax.vmap(type(self.agent).evaluate_rollout)
+        evaluated: tuple[Array, Array] = evaluate(self.players(), learner, self.own(steps))
         return self.together(evaluated)
 
     def initial_carry(self, num_streams: int) -> PyTree:
@@ -166,7 +167,7 @@ class Independent:
         A player is an agent of an environment. The schedule is evaluated at `progress` of training, in [0, 1], and at
         `env_steps`, the number of valid environment steps so far.
         """
-        agents = jax.vmap(PPO.annealed, (0, None, None))(self.players(), progress, env_steps)
+        agents = jax.vmap(type(self.agent).annealed, (0, None, None))(self.players(), progress, env_steps)
         return dataclasses.replace(self, agent=agents)
 
     def learners(self, num_streams: int) -> tuple[tuple[PPO, int], ...]:
@@ -182,7 +183,7 @@ class Independent:
 
         A stream is one player (agent of an environment) in one environment.
         """
-        gamma = jnp.broadcast_to(self.agent.gamma, (self.num_agents,))
+        gamma = jnp.broadcast_to(self.agent.discount(num_streams // self.num_agents), (self.num_agents,))
         return jnp.tile(gamma, num_streams // self.num_agents)
 
     def check(self) -> None:
@@ -257,9 +258,10 @@ class Independent:
         return x.reshape(*x.shape[:axis], num_envs, self.num_agents, *x.shape[axis + 1 :])
 
     def _each(self, verb: Callable[..., Any], learner: LearnerState, arguments: PyTree) -> Any:
-        """Return the results of PPO's method `verb`, called for every player (agent of an environment) on its streams.
+        """Return the results of a method of PPO, called for every player (agent of an environment) on its streams.
 
-        A stream is one player in one environment. Arguments and results are [B, ...], for all streams.
+        `verb` is the method. A stream is one player in one environment; arguments and results are [B, ...], of all
+        streams.
         """
         apart = jax.tree.map(lambda x: self._apart(x, 0), arguments)
         mapped: Callable[..., Any] = jax.vmap(lambda agent, learner, own: verb(agent, learner, *own), (0, 0, 1), 1)

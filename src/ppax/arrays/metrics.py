@@ -66,6 +66,20 @@ class Table(Mapping[str, Array]):
         return Table(dict(other)) | self
 
 
+def merged(*tables: Mapping[str, Array]) -> Table:
+    """Return all metrics of `tables` in one table; raise ConfigError if two of them have a metric of the same name."""
+    whole = Table({})
+    for table in tables:
+        taken = next((name for name in table if name in whole), None)
+        if taken is not None:
+            raise ConfigError(
+                f"the metric {taken!r} exists already; if a loss, distribution, critic, gradient rule or extension of "
+                "your own has it, give it another name"
+            )
+        whole |= table
+    return whole
+
+
 @part
 class Summary(Mapping[str, Array]):
     """Metrics by name, packed into two arrays, so that merging takes two operations instead of two per name.

@@ -18,16 +18,15 @@ from ppax.core.options import LISTS, Config, flatten, unflatten
 from ppax.core.types import ConfigError
 from ppax.ppo import optimizers
 from ppax.ppo.ppo import PPO
+from ppax.training.arguments import NETWORK, wrong_call
 from ppax.training.arguments import PARTS as CHECKED
-from ppax.training.arguments import wrong_call
 
 OPTAX = "optax"  # no code to trust: ppax itself depends on it, and only its optimisers are found
-# Methods that a part of each kind must have
-METHODS: dict[str, tuple[str, ...]] = {kind: methods for kind, (methods, _) in CHECKED.items()} | {
-    "network": ("init", "initial_carry", "encode", "remember", "decide"),
+# Members that a part of each kind must have
+MEMBERS: dict[str, tuple[str, ...]] = {kind: members for kind, (members, _) in CHECKED.items()} | {
+    "network": NETWORK,
     "encoder": ("init", "__call__"),
     "memory": ("init", "output_size", "initial_carry", "project_in", "scan", "project_out"),
-    "optimizer": ("__call__", "elementwise"),
     "extension": ("before", "terms", "after"),
     "selection": ("needs_value", "check", "__call__"),
     "logger": ("require", "open", "stores"),
@@ -150,7 +149,7 @@ def unimportable(code: Any) -> str:
 
 
 def _checked(found: Any, kind: str, text: str) -> type:
-    """Return `found`; ConfigError unless it is a frozen dataclass with the methods that parts of the kind `kind` have.
+    """Return `found`; ConfigError unless it is a frozen dataclass with the members that parts of the kind `kind` have.
 
     A part is a swappable object; kinds are such as "loss". The error begins with `text`.
     """
@@ -159,9 +158,10 @@ def _checked(found: Any, kind: str, text: str) -> type:
             f"{text}: a {type(found).__name__}; must be a class, a part for {kind} with the decorator @part"
         )
     # every class itself can be called: `__call__` must be a method of its instances
-    lacking = [name for name in METHODS.get(kind, ()) if not any(name in vars(base) for base in found.__mro__)]
+    owned = {name for base in found.__mro__ for name in vars(base)} | set(getattr(found, "__dataclass_fields__", ()))
+    lacking = [name for name in MEMBERS.get(kind, ()) if name not in owned]
     if lacking:
-        raise ConfigError(f"{text}: must be a part for {kind}; {found.__name__} has no method {', '.join(lacking)}")
+        raise ConfigError(f"{text}: must be a part for {kind}; {found.__name__} lacks {', '.join(lacking)}")
     if wrong := wrong_call(kind, found):
         raise ConfigError(f"{text}: must be a part for {kind}; {wrong}")
     if not (dataclasses.is_dataclass(found) and found.__dataclass_params__.frozen):  # type: ignore[attr-defined]

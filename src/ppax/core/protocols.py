@@ -1,7 +1,7 @@
 """Protocols with the shapes of arrays: agents, their parts, environments, backends, loggers, callbacks and searches.
 
 Axes as in `types.py`: T steps of a rollout, B streams (a stream is one agent in one environment), M sequences of L
-steps, N = M * L flat rows.
+steps, m of them in a minibatch, N = m * L flat rows in its loss.
 """
 
 from __future__ import annotations

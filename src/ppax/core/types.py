@@ -1,7 +1,7 @@
 """Types of the data that parts pass to each other; `ppax.protocols` has the interfaces of the parts.
 
 Axes: T steps of a rollout, B = num_envs * num_agents streams (one agent in one environment each), M = T * B / L
-sequences of L steps, N = M * L flat rows, E environments, A agents.
+sequences of L steps, m of them in a minibatch, N = m * L flat rows in its loss, E environments, A agents.
 """
 
 from __future__ import annotations
@@ -121,12 +121,12 @@ class Decision(NamedTuple):
 class ForwardPass(NamedTuple):
     """Result of a network's forward pass: action distributions, value outputs, V, and the memory's next carry.
 
-    In an update, the inputs are M sequences of L steps, and the results of all steps are N = M * L rows, sequence by
-    sequence. In acting, the inputs are one step of each of B streams: M = N = B.
+    In an update, the inputs are m sequences of L steps, and the results of all steps are N = m * L rows, sequence by
+    sequence. In acting, the inputs are one step of each of B streams: m = N = B.
     """
 
-    carry: PyTree  # [M, ...] after each sequence
-    distribution: Any  # [N] rows: M * L steps
+    carry: PyTree  # [m, ...] after each sequence
+    distribution: Any  # [N] rows: m * L steps
     value_outputs: Array  # [N, num_values] of the network's value head
     value: Array  # [N] V
     features: PyTree = ()  # [N, ...] input of `Network.decide`

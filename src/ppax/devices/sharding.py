@@ -3,7 +3,7 @@
 A stream is one agent in one environment. On a CPU, XLA runs small matrix products and loops on one core, so ppax asks
 JAX for one device per core. Code inside `split` sees its device's shard and communicates by `gather` (all-gather),
 `total` (sum) and `largest` (maximum). Outside `split` these return their argument. Results depend on the number of
-devices only by rounding.
+devices only by rounding, except for initial states from `envs.vector.PoolResets`.
 """
 
 from __future__ import annotations

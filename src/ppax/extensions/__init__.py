@@ -6,6 +6,7 @@ from ppax.extensions.entropy_target import EntropyTarget
 from ppax.extensions.feature_norm import FeatureNorm
 from ppax.extensions.held_noise import HeldNoise
 from ppax.extensions.kl_control import KLControl
+from ppax.extensions.next_observations import Following, following, following_in_episode
 from ppax.extensions.own_critic import OwnCritic
 from ppax.extensions.ppg import PPG
 from ppax.extensions.predictions import NextObservation, SelfPrediction
@@ -13,7 +14,6 @@ from ppax.extensions.reward_spreading import RewardSpreading
 from ppax.extensions.rnd import RND, mean_reward
 from ppax.extensions.smooth_actions import CAPS, L2C2, ActionRate
 from ppax.extensions.symmetry import Symmetry
-from ppax.ppo.batches import Following, following, following_in_episode
 from ppax.ppo.extension import Acted, After, Before, Choice, Extension, Learned, Observed, Rows, Terms
 
 __all__ = [

@@ -35,9 +35,9 @@ from ppax.core.types import (
 )
 from ppax.devices import sharding
 from ppax.extensions.auxiliary_networks import init_network, map_rows, network_outputs, train_network
+from ppax.extensions.next_observations import following, following_in_episode
 from ppax.extensions.rnd import RND, mean_reward
 from ppax.ppo import normalization
-from ppax.ppo.batches import following, following_in_episode
 from ppax.ppo.extension import Before, Extension
 from ppax.ppo.forward import in_float32
 

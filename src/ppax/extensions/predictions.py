@@ -16,8 +16,8 @@ from ppax.core.protocols import Network
 from ppax.core.types import ConfigError, ExtensionState, Key, Params, PyTree, Rollout, Scalar, number, part, static
 from ppax.distributions import Categorical, Factorised, Joint
 from ppax.extensions.auxiliary_networks import as_vector
+from ppax.extensions.next_observations import Following, following_in_episode
 from ppax.networks.layers import dense, init_dense, init_layers, layers
-from ppax.ppo.batches import Following, following_in_episode
 from ppax.ppo.extension import Before, Extension, Rows, Terms, name_of
 from ppax.ppo.forward import example_of, step_shapes
 

@@ -24,8 +24,8 @@ from ppax.core.protocols import Network
 from ppax.core.types import ExtensionState, Key, Params, PyTree, Rollout, Scalar, Transition, number, part, static
 from ppax.devices import sharding
 from ppax.extensions.auxiliary_networks import init_network, map_rows, network_outputs, train_network
+from ppax.extensions.next_observations import following
 from ppax.ppo import normalization
-from ppax.ppo.batches import following
 from ppax.ppo.extension import Before, Extension
 from ppax.ppo.forward import in_float32
 

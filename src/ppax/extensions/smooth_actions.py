@@ -33,7 +33,7 @@ from ppax.core.types import (
 )
 from ppax.distributions import Normal
 from ppax.distributions.boxes import along, centre_and_half
-from ppax.ppo.batches import Following, following_in_episode
+from ppax.extensions.next_observations import Following, following_in_episode
 from ppax.ppo.extension import After, Before, Extension, Learned, Rows, Terms, extras_of, name_of
 from ppax.ppo.forward import example_of, forward_sequences, step_shapes
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +11,7 @@ from jax import Array
 
 from ppax.arrays import masks
 from ppax.arrays.sequences import masked_mean, to_sequences, zero_rows
-from ppax.core.types import Batch, Metrics, MinibatchIndices, PyTree, Rollout, Targets, Transition
+from ppax.core.types import Batch, Metrics, MinibatchIndices, PyTree, Targets, Transition
 from ppax.devices import sharding
 from ppax.ppo.losses import RowWeights
 
@@ -173,38 +171,3 @@ def pick(valid: Array, index: Array) -> Array:
 def repeated(tree: PyTree, count: int) -> PyTree:
     """Return `tree` with each leaf repeated along a new leading axis of length `count`."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), tree)
-
-
-class Following(NamedTuple):
-    """Observation after each step of a rollout, and a mask that is True where this observation is known."""
-
-    obs: PyTree  # [T, B, ...]; 0 where it is not known
-    known: Array  # [T, B]
-
-
-def following(rollout: Rollout) -> Following:
-    """Return the observation after each step [T, B] of a rollout, and a mask of where it is known.
-
-    After an episode's last step this is the episode's final observation or, where a host environment resets in the same
-    step, the first observation of the next episode. It is not known after steps that are not `valid` (autoreset steps),
-    and where it has entries that are not finite, which PPO tolerates after a termination.
-    """
-    steps = rollout.steps
-    obs = jax.tree.map(lambda x, last: jnp.concatenate([x[1:], last[None]]), steps.obs, rollout.last_obs)
-    floats = [x for x in jax.tree.leaves(obs) if jnp.issubdtype(x.dtype, jnp.floating)]
-    finite = [jnp.isfinite(x).all(axis=tuple(range(2, x.ndim))) for x in floats]
-    known = functools.reduce(operator.and_, finite, steps.valid)
-    return Following(zero_rows(known, obs), known)
-
-
-def following_in_episode(rollout: Rollout) -> Following:
-    """Return the observation after each step [T, B] in the same episode, and a mask of where it is known.
-
-    This is the result of `following`, except where a host environment resets in the same step: the observation after an
-    episode's last step, which already belongs to the next episode, counts as not known.
-    """
-    steps, (obs, known) = rollout.steps, following(rollout)
-    if steps.final_value is None:
-        return Following(obs, known)
-    known = known & ~steps.ended
-    return Following(zero_rows(known, obs), known)

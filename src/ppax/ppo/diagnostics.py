@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ppax.arrays.metrics import Summary, Table, reduced, unpack
+from ppax.arrays.metrics import Summary, Table, merged, reduced, unpack
 from ppax.arrays.sequences import masked_means, masked_std
 from ppax.core.types import Batch, PyTree, Transition
 from ppax.core.types import Update as Update
@@ -40,7 +40,7 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
     first = dataclasses.replace(steps, means=steps.means[0, 0], tops=tops[1])
     # before the first gradient step the ratio must be 1; otherwise acting and learning disagree
     deviation = jnp.maximum(first.stored("ratio_max") - 1.0, 1.0 - first.stored("ratio_min"))
-    whole |= reduced("max", {"ratio_first_max_dev": jnp.maximum(0.0, deviation)})
+    of_first = reduced("max", {"ratio_first_max_dev": jnp.maximum(0.0, deviation)})
     some = history.acts.any()
     whole |= reduced("max", {"ratio_max": jnp.where(some, whole["ratio_max"], 1.0)})
     whole |= reduced("min", {"ratio_min": jnp.where(some, whole["ratio_min"], 1.0)})
@@ -48,7 +48,7 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
     average = masked_means(list(columns), valid)
     variances = masked_means(list((columns - average[:, None, None]) ** 2), valid)
     target_var, unexplained, reward = variances[0], variances[1], batch.steps.reward
-    whole |= {
+    of_rollout: dict[str, Array] = {
         # 0 where targets are equal up to rounding, as advantages in `standardize`
         "explained_variance": jnp.where(target_var > (ALIKE * average[0]) ** 2, 1.0 - unexplained / target_var, 0.0),
         "advantage_std": masked_std(batch.targets.advantage, acting),
@@ -60,9 +60,10 @@ def update_metrics(batch: Batch, acting: Array, history: History) -> Table:
         "valid_fraction": valid.mean(dtype=jnp.float32),
     }
     known = valid.any()  # without a valid row the smallest and the largest reward are 0, as the means are
-    whole |= reduced("min", {"reward_min": jnp.where(known, reward.min(where=valid, initial=jnp.inf), 0.0)})
-    whole |= reduced("max", {"reward_max": jnp.where(known, reward.max(where=valid, initial=-jnp.inf), 0.0)})
-    return whole | ends_of_episodes(batch.steps) | largest_observation(batch.steps.obs)
+    lowest = reduced("min", {"reward_min": jnp.where(known, reward.min(where=valid, initial=jnp.inf), 0.0)})
+    highest = reduced("max", {"reward_max": jnp.where(known, reward.max(where=valid, initial=-jnp.inf), 0.0)})
+    ends, largest = ends_of_episodes(batch.steps), largest_observation(batch.steps.obs)
+    return merged(whole, of_first, of_rollout, lowest, highest, ends, largest)
 
 
 def ends_of_episodes(steps: Transition) -> Table:

@@ -81,7 +81,7 @@ class Observed(NamedTuple):
     """
 
     inner: PyTree  # state inside the update
-    proceed: Array | None = None  # [] bool: whether to apply this gradient step and later ones may; None: yes
+    proceed: Array | None = None  # [] bool: whether to apply this gradient step; None: yes
     metrics: Mapping[str, Array] = {}  # [] of the gradient step, by name
 
 

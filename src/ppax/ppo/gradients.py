@@ -35,7 +35,7 @@ def mean_gradient(
 ) -> LossGradient:
     """Return the gradient of `loss(params, data, valid)`, accumulated over chunks of about `chunk_rows` rows.
 
-    Leaves of `data` are [M, ...], `valid` is [M, L]. Gradient accumulation: memory holds the activations of one chunk
+    Leaves of `data` are [m, ...], `valid` is [m, L]. Gradient accumulation: memory holds the activations of one chunk
     only, and on a CPU the activations of some hundred rows are still in the cache in the backward pass, which is much
     faster (benchmarks/NOTES.md). The result equals the gradient without chunks up to rounding: the loss and its metrics
     are means over the valid rows, so each chunk is weighted by its number of valid rows; metrics may also be declared

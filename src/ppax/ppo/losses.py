@@ -202,7 +202,7 @@ class RowWeights(NamedTuple):
 def total_loss(
     policy: PolicyTerms,
     value: Array,
-    entropy: Array,
+    distribution: Any,
     *,
     vf_coef: Scalar,
     ent_coef: Scalar,
@@ -213,18 +213,22 @@ def total_loss(
     """Return the loss policy + vf_coef * value - ent_coef * entropy + further terms, and its metrics.
 
     Each term is the weighted mean of its rows [N] over the valid ones. Eq. 9 of Schulman et al. 2017. `value` [N] is
-    the critic's loss and `entropy` [N] the policy's entropy. `further` are the extensions' terms by name, [N] each;
-    `metrics` are the extensions' metrics, which are only logged.
+    the critic's loss; `distribution` over the N rows is the policy's, which has the entropy, and metrics, such as
+    `policy_std`. `further` are the extensions' terms by name, [N] each; `metrics` are the extensions' metrics, which
+    are only logged.
     """
+    entropy, shown = distribution.entropy(), distribution.metrics()
     _require_rows("loss", {"loss": policy.loss, "log_ratio": policy.log_ratio} | dict(policy.metrics), batch)
+    _require_rows("critic", {"value_loss": value}, batch)
+    _require_rows("network.distribution", {"entropy": entropy} | dict(shown), batch)
     _require_rows("extensions", {**further, **metrics}, batch)
     weights = RowWeights(None, None, None) if batch.weights is None else batch.weights
     columns = [weighted(policy.loss, weights.policy), weighted(value, weights.value)]
     columns += [weighted(entropy, weights.policy)]
-    columns += [weighted(x, weights.acting) for x in (k3(policy.log_ratio), *policy.metrics.values())]
+    columns += [weighted(x, weights.acting) for x in (k3(policy.log_ratio), *policy.metrics.values(), *shown.values())]
     columns += [weighted(x, weights.value) for x in (*further.values(), *metrics.values())]
     names = ["policy_loss", "value_loss", "entropy", "approx_kl"]
-    names += [*policy.metrics, *further, *metrics]
+    names += [*policy.metrics, *shown, *further, *metrics]
     _require_distinct(names)
     means = dict(zip(names, masked_means(columns, batch.steps.valid), strict=True))
     loss = means["policy_loss"] + vf_coef * means["value_loss"] - ent_coef * means["entropy"]
@@ -244,11 +248,6 @@ def weighted(x: Array, weight: Array | None) -> Array:
 def acting_weight(batch: Batch) -> Array | None:
     """Return `RowWeights.acting` [N] of the rows of `batch`; None where each row has the weight 1."""
     return None if batch.weights is None else batch.weights.acting
-
-
-def with_metrics(terms: PolicyTerms, distribution: Any) -> PolicyTerms:
-    """Return `terms` with the distribution's diagnostics, such as `policy_std`, added to the metrics."""
-    return terms._replace(metrics={**terms.metrics, **distribution.metrics()})
 
 
 def ratio_extremes(log_ratio: Array, batch: Batch, weights: RowWeights) -> Table:

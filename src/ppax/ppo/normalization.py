@@ -119,7 +119,10 @@ class Normalization:
         above=0.0,
     )
     freeze_obs: int | None = static(
-        "steps of the agent after which statistics of observations stay as they are; none: never", default=None, low=1
+        "number of observations, over all environments, after which statistics of observations stay as they are; none: "
+        "never",
+        default=None,
+        low=1,
     )
     reward_std: float | None = static(
         "given standard deviation of the discounted return, by which rewards are divided; none: running statistics",
@@ -127,7 +130,9 @@ class Normalization:
         above=0.0,
     )
     freeze_reward: int | None = static(
-        "steps of the agent after which statistics of rewards stay as they are; none: never", default=None, low=1
+        "number of rewards, over all environments, after which statistics of rewards stay as they are; none: never",
+        default=None,
+        low=1,
     )
 
     def check(self, of_obs: bool, of_reward: bool) -> None:

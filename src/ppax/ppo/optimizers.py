@@ -1,4 +1,4 @@
-"""Optimisers as parts: functions learning rate -> optax.GradientTransformation, called anew in each update.
+"""Optimisers as parts: functions learning rate -> optax.GradientTransformation, called anew in each gradient step.
 
 The learning rate and all other numbers therefore stay traced, and the optimiser's state holds moments only. Where
 `elementwise` is True, each parameter's update depends on that parameter alone: the transformation then gets all

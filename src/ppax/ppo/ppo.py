@@ -10,8 +10,9 @@ default L is 1 for a network without memory: a sequence is a row); m sequences o
 Rows are valid unless they are steps of an automatic reset, of an absent agent, or padding. The critic learns from valid
 rows, the policy from those of them in which an action was allowed (`RowMasks.policy`).
 
-Optional features are extensions (ppo/extension.py). Below, `extensions` calls a hook of each of them in their
-order; without extensions a hook returns what it is given:
+Another algorithm for a step is a part, such as another loss; features that add to the steps are extensions
+(ppo/extension.py). Below, `extensions` calls a hook of each of them in their order; without extensions a hook returns
+what it is given:
 
 | hook | example |
 |---|---|
@@ -40,7 +41,7 @@ from gymnasium import spaces
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from ppax.arrays.metrics import Table, pack, reduced
+from ppax.arrays.metrics import merged, pack, reduced
 from ppax.arrays.sequences import to_pairs, to_rows
 from ppax.core import protocols, types
 from ppax.core.parts import number, part, slot, slot_chain, static
@@ -65,7 +66,7 @@ from ppax.ppo.diagnostics import History, update_metrics
 from ppax.ppo.extension import Chain, Choice, Extension, Learned, Rows
 from ppax.ppo.forward import evaluate_in_chunks, forward, forward_sequences, in_float32, remembered, sample
 from ppax.ppo.gradients import Plain, by_rule, mean_gradient
-from ppax.ppo.losses import ClippedSurrogate, total_loss, with_metrics
+from ppax.ppo.losses import ClippedSurrogate, total_loss
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.normalization import Normalization
 from ppax.ppo.optimizers import Adam, clipped
@@ -240,8 +241,8 @@ class PPO:
             outputs = forward_sequences(agent, current, sequences)  # of the network: distribution, value and others
             distribution = outputs.distribution
             flat = to_rows(Batch(sequences, chunk.targets, chunk.weights))  # [N]
-            # eq. 7: ratio and clip, of each row; with the metrics approx_kl, clip_fraction and others
-            policy_loss = with_metrics(agent.loss(distribution, flat), distribution)
+            # eq. 7: ratio and clip, of each row; with metrics, such as clip_fraction
+            policy_loss = agent.loss(distribution, flat)
             # of each row, on the critic's scale (PopArt's is that of the value head); its clipping is off by default
             value_loss = value_losses(agent.critic, learner.critic, outputs.value_outputs, flat)
             # `keys` and `index`: a term that draws random numbers draws the same for a sequence in each epoch
@@ -260,7 +261,7 @@ class PPO:
             return total_loss(
                 policy_loss,
                 value_loss,
-                distribution.entropy(),
+                distribution,
                 vf_coef=agent.vf_coef,
                 ent_coef=agent.ent_coef,
                 further=further.losses,
@@ -305,7 +306,7 @@ class PPO:
             state = state._replace(trained=to_params(vector), vector=vector, opt_state=opt_state)
 
             norm = {"grad_norm": optax.tree.norm(gradient)}  # before clipping
-            table = Table({}) | metrics | minibatch.metrics | norm | observed.metrics  # metrics with their reductions
+            table = merged(metrics, minibatch.metrics, norm, observed.metrics)  # metrics with their reductions
             # packed: the scan stacks a few arrays, and not each metric
             return state._replace(extensions=observed.inner), History(pack(table), minibatch.learns, minibatch.acts)
 
@@ -341,8 +342,8 @@ class PPO:
         # only now: gradient steps must use the statistics of observations that acting has used
         learner = normalization.with_obs_stats(learner, batch.steps, self.normalization)
         learning_rate = extensions.adapt(self, state.extensions).learning_rate
-        metrics |= reduced("last", {"learning_rate": jnp.float32(learning_rate)})
-        metrics |= self.critic.metrics(learner.critic, batch.targets.value, batch.steps.valid)
+        of_critic = self.critic.metrics(learner.critic, batch.targets.value, batch.steps.valid)
+        metrics = merged(metrics, reduced("last", {"learning_rate": jnp.float32(learning_rate)}), of_critic)
         return types.Update(learner, metrics, extensions=prepared.streams)  # states of extensions for each stream
 
     def initial_carry(self, num_streams: int) -> PyTree:
@@ -409,8 +410,8 @@ class PPO:
     def minibatch_size(self, num_steps: int, num_streams: int) -> int:
         """Return the number of sequences in a minibatch, padding included, of a rollout of `num_steps` steps.
 
-        A stream is one agent in one environment. Raises ConfigError where sequences or minibatches do not divide the
-        rollout.
+        A stream is one agent in one environment. Raises ConfigError where the minibatches do not divide the sequences;
+        that sequences divide the rollout is checked before (`training.loop.check_sizes`).
         """
         length = self.sequence_length(num_steps)
         return self.minibatch.size(num_steps * num_streams // length, length)

@@ -46,7 +46,8 @@ class Recomputation(NamedTuple):
     def of(self, params: Params, index: Array) -> Targets:
         """Return the targets [m, L] of the sequences with the indices `index` [m], computed with parameters `params`.
 
-        Only V of the observation after each sequence is not computed again, but is the one stored at collection.
+        Two values are not computed again, but are those stored at collection: V of the observation after each sequence,
+        and V of the final observation of episodes in environments on the host that reset within a step.
         """
         chosen = jax.tree.map(lambda x: x[index], (self.steps, self.inputs))
         return self._estimate(params, *chosen)

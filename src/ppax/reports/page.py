@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ppax.config.defaults import DISTRIBUTION, GAMMA
 from ppax.reports import health
 from ppax.reports.charts import NO_BAND, Band, Line, Markup, chart, element, html_table, joined, look_of, swatch
 from ppax.reports.curves import CONFIDENCE, RANGE, common
@@ -432,6 +433,11 @@ def _machine(record: Record) -> Iterator[str]:
 
 FILES = 20  # maximum number of run files in a report
 UNSAID = (SEED, "log.", "env", "preset")  # options left out: of a single run or its display, or said in the title
+# Defaults that depend on more of the environment than its kind, which a record does not have
+DEPENDS = {
+    GAMMA: "by default 1 - 1/T where a time limit of T < 100 steps truncates episodes",
+    DISTRIBUTION: "by default squashed where actions have bounds far from -1 and 1",
+}
 
 
 def configuration(settings: Sequence[Setting]) -> Markup:
@@ -449,6 +455,7 @@ def configuration(settings: Sequence[Setting]) -> Markup:
     found = changed(firsts[0])
     own = {path: pair for path, pair in found.options.items() if path not in rows and not path.startswith(UNSAID)}
     meanings = {option.path: option.doc for option in options_of_run(firsts[0]) if not option.path.endswith(".part")}
+    meanings |= {path: f"{meanings[path]}; {more}" for path, more in DEPENDS.items() if path in meanings}
     parts += [element("h3", "Changed from the defaults" + (", in all settings" if rows else ""))]
     parts += [element("p", f"Compared with the settings that a run begins with: {found.of}.", class_="intro")]
     if own:

@@ -47,13 +47,17 @@ AGENTS: tuple[type[Agent], ...] = (PPO, Independent, Groups, SelfPlay)
 PARTS = {
     "advantage": (("__call__",), "ppax.advantages.GAE()"),
     "loss": (("__call__",), "ppax.losses.ClippedSurrogate()"),
-    "critic": (("init", "value", "error", "update", "metrics"), "ppax.critics.Regression()"),
+    "critic": (("num_values", "init", "value", "error", "update", "metrics"), "ppax.critics.Regression()"),
     "minibatch": (("__call__", "size"), "ppax.minibatches.Shuffle()"),
-    "recompute": (("before_epoch", "before_step"), "ppax.recompute.Minibatch(), Epoch() or Never()"),
+    "recompute": (
+        ("whole_streams", "check", "inputs", "before_epoch", "before_step"),
+        "ppax.recompute.Minibatch(), Epoch() or Never()",
+    ),
     "gradient": (("__call__",), "ppax.gradients.Plain()"),
-    "optimizer": (("__call__",), "ppax.optimizers.Adam()"),
+    "optimizer": (("__call__", "elementwise"), "ppax.optimizers.Adam()"),
     "schedule": (("__call__",), "ppax.schedules.Constant()"),
-}  # parts of PPO except its network: required methods, and the default that an error message suggests
+}  # parts of PPO except its network: members that it needs, and the default that an error message suggests
+NETWORK = ("init", "initial_carry", "encode", "remember", "decide")  # of a network
 
 
 CALLED = {
@@ -316,13 +320,15 @@ def require_rollout(agent: Agent, env: Env, actor: ActorState, num_steps: int) -
 
 
 def require_ppo(agent: Any, name: str) -> None:
-    """Raise ConfigError unless the fields of the PPO `agent` are parts: objects with the methods that PPO calls.
+    """Raise ConfigError unless the fields of the PPO `agent` are parts: objects with the members that PPO needs.
 
     `name` is what the message calls the agent.
     """
     require_agent(agent, name)
     _require_tree(agent, name)
-    if not _has(agent.network, ("init", "encode", "remember", "decide")):
+    if lacking := _missing(agent.network, NETWORK):
+        if len(lacking) < len(NETWORK):
+            raise ConfigError(f"{name}.network: {type(agent.network).__name__} lacks {', '.join(lacking)}")
         kind = f"a {type(agent.network).__name__} is no network"
         raise ConfigError(f"{name}.network: {kind}: write ppax.PPO(ppax.networks.mlp(env))")
     if isinstance(agent.optimizer, optax.GradientTransformation):
@@ -333,9 +339,11 @@ def require_ppo(agent: Any, name: str) -> None:
         )
     if isinstance(agent.optimizer, FunctionType):
         raise ConfigError(f"{name}.optimizer: a function: write ppax.optimizers.Optax({agent.optimizer.__name__})")
-    for field, (methods, default) in PARTS.items():
+    for field, (members, default) in PARTS.items():
         value = getattr(agent, field)
-        if not _has(value, methods):
+        if lacking := _missing(value, members):
+            if len(lacking) < len(members):
+                raise ConfigError(f"{name}.{field}: {type(value).__name__} lacks {', '.join(lacking)}")
             raise ConfigError(f"{name}.{field}: {_short(value)} is no part: write {field}={default}")
         if wrong := wrong_call(field, type(value)):
             raise ConfigError(f"{name}.{field}: must be a part for {field}; {wrong}")
@@ -381,9 +389,9 @@ def _require_tree(value: Any, name: str) -> None:
         raise ConfigError(f"{name}: JAX cannot trace a {kind}: write its class with the decorator @ppax.part")
 
 
-def _has(value: Any, methods: tuple[str, ...]) -> bool:
-    """Return whether `value` is an object, not a class, that has all these methods."""
-    return not isinstance(value, type) and all(callable(getattr(value, method, None)) for method in methods)
+def _missing(value: Any, members: tuple[str, ...]) -> list[str]:
+    """Return those of `members` that `value` lacks; of a class, which is no object, all."""
+    return [name for name in members if isinstance(value, type) or not hasattr(value, name)]
 
 
 def _named(value: Any) -> str:

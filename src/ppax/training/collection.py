@@ -3,8 +3,8 @@
 E environments of A agents are B = E * A streams. An environment whose episode has ended is reset by its next step, the
 autoreset step: its row has `valid` False, and its observation is the final one of the episode. V of that row is
 therefore the value from which a truncated episode is bootstrapped, and `final_value` is None here; environments on the
-host may give final observations instead (training/host/collection.py). `first` marks the first row of an episode,
-CleanRL's `next_done` of the row before.
+host may give final observations instead (training/host/collection.py). `first` marks the first row of an episode, as
+CleanRL's `dones[t]` does.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from jax import Array
 from ppax.agents.metrics import EPISODE_METRICS, EVALUATED, annealed_numbers, episode_metrics, with_names
 from ppax.agents.precision import in_training
 from ppax.arrays import counter
-from ppax.arrays.metrics import Summary, add_up, averaged, nothing, pack, reduced
+from ppax.arrays.metrics import Summary, add_up, averaged, merged, nothing, pack, reduced
 from ppax.arrays.sequences import nearest_divisors, where_rows, zero_rows
 from ppax.core.options import check_numbers, require_whole
 from ppax.core.protocols import Agent
@@ -175,12 +175,12 @@ def train(
 ) -> Trained:
     """Return the state after `num_iterations` iterations, each of one rollout and one update, and their metrics.
 
-    Metrics are scalars: means over the iterations (`episode_return` and `episode_length`: over finished episodes, NaN
-    where none finished). They are summed in float32: the relative error of a mean is about 1e-5 over 1,000 iterations
-    of one call, 1e-3 over 100,000 and 1e-2 over a million; for exact means of longer training, call it several times.
-    Memory use does not depend on `num_iterations`. Schedules are given the progress
-    `iteration / total_iterations`; by default training ends after these iterations. Raises ConfigError for host
-    environments, which a compiled program cannot step.
+    Metrics are scalars, mostly means over the iterations; docs/metrics.md says what each is (`episode_return` and
+    `episode_length`: means over finished episodes, NaN where none finished). They are summed in float32: the relative
+    error of a mean is about 1e-5 over 1,000 iterations of one call, 1e-3 over 100,000 and 1e-2 over a million; for
+    exact means of longer training, call it several times. Memory use does not depend on `num_iterations`. Schedules are
+    given the progress `iteration / total_iterations`; by default training ends after these iterations. Raises
+    ConfigError for host environments, which a compiled program cannot step.
 
     An iteration is discarded if its rollout, gradient or new weights are not finite: the whole state before it is kept
     with its key, so the same iteration would fail again; `state.iteration` does not advance, and the metric `grad_norm`
@@ -289,7 +289,7 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
     require_new_names(episodes.metrics, metrics)
     # the learning rate is a metric of the update already
     numbers = {name: x for name, x in {**inputs.numbers, **of_ranges}.items() if name not in metrics}
-    metrics = metrics | reduced("last", numbers) | of_episodes
+    metrics = merged(metrics, reduced("last", numbers), of_episodes)
 
     after = dataclasses.replace(
         state,
@@ -310,13 +310,20 @@ def finish_iteration(inputs: IterationInputs, env: Env, state: TrainState, colle
 def require_new_names(own: Collection[str], others: Collection[str] = ()) -> None:
     """Raise ConfigError if a metric of the environment has the name of another metric, or a name that is no identifier.
 
-    `own` are the environment's metrics, `others` those of the update. Other metrics are also statistics of evaluations:
-    the metric "x" of an environment is "x" in the scores of an evaluation, and "eval_x" in log rows.
+    It is also raised if one of the update has the name of another column of log rows. `own` are the environment's
+    metrics, `others` those of the update. Other metrics are also statistics of evaluations: the metric "x" of an
+    environment is "x" in the scores of an evaluation, and "eval_x" in log rows.
     """
-    reserved = {*others, *EPISODE_METRICS, *EVALUATED, "iteration", "env_steps", *MEASURED, *STAGES}
+    columns = {*EPISODE_METRICS, *EVALUATED, "iteration", "env_steps", *MEASURED, *STAGES}
+    for name in others:
+        if name in columns:
+            raise ConfigError(
+                f"the agent's metric {name!r}: log rows have a column of this name already; give the metric or term of "
+                f"your part another name, for example 'own_{name}'"
+            )
     for name in own:
         column = f"eval_{name}"
-        if name in reserved or column in reserved or column in own or "/" in name or not name.isidentifier():
+        if name in {*others, *columns} or column in {*others, *columns, *own} or not name.isidentifier():
             raise ConfigError(
                 f"the environment's metric {name!r}: must be a Python identifier and not the name of another metric, "
                 f"also in evaluations ({column!r}); rename it, for example to "

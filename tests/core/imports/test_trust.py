@@ -190,7 +190,7 @@ def test_a_class_of_another_door_is_refused(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     ppax.trust("canary_adv")
     built = partial(config.build, {"agent": {"minibatch": {"part": "canary_adv:Adv"}}})
-    with pytest.raises(ppax.ConfigError, match="must be a part for minibatch; Adv has no method size"):
+    with pytest.raises(ppax.ConfigError, match="must be a part for minibatch; Adv lacks size"):
         built()
 
 

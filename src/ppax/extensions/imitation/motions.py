@@ -39,9 +39,9 @@ from ppax.extensions.imitation.demonstrations import (
     Transitions,
     read_transitions,
 )
+from ppax.extensions.next_observations import following_in_episode
 from ppax.extensions.rnd import mean_reward
 from ppax.networks.layers import dense, init_dense, init_layers, layers
-from ppax.ppo.batches import following_in_episode
 from ppax.ppo.extension import Before, Extension
 from ppax.ppo.forward import example_of
 

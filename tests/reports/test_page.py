@@ -182,6 +182,12 @@ def test_differences_and_changes_are_listed():
     assert text.count("run.toml of run") == 2
 
 
+def test_a_changed_gamma_may_be_the_default_of_a_short_time_limit():
+    """A record does not have the environment's time limit, so that the page names the rule."""
+    assert "by default 1 - 1/T where a time limit" in page([run(agent={"gamma": 0.96})], None, "today")
+    assert "by default 1 - 1/T" not in page([run()], None, "today")
+
+
 def test_each_environment_has_axes_of_its_own():
     """Returns of 500 and -200 on one axis would say nothing: one chart, one table and one sentence each."""
     runs = [run("a", seed=0), run("b", seed=1), run("c", env="Pendulum-v1"), run("d", env="Pendulum-v1", num_envs=8)]

@@ -26,7 +26,7 @@ from ppax.extensions.rnd import discounted_so_far, mean_reward
 from ppax.networks import network
 from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Shuffle
-from ppax.ppo.normalization import normalize_rewards
+from ppax.ppo.normalization import Normalization, normalize_rewards
 from support.host_worlds import Maze as HostMaze
 from support.learned import learned as learned_from
 from support.worlds import QUICK, SGD, Counter
@@ -295,7 +295,7 @@ def test_the_reward_is_added_to_the_environments_and_not_normalised_again():
     np.testing.assert_array_equal(more.steps.reward, plain.steps.reward)  # as the environment gave it
     assert np.abs(more.targets.advantage - plain.targets.advantage).max() > 0.1
     scale = 1.0 / np.sqrt(np.var(rollout.reward_trace[rollout.steps.valid]))
-    rewarded = normalize_rewards(state.learner, rollout)
+    rewarded = normalize_rewards(state.learner, rollout, Normalization())
     np.testing.assert_allclose(rewarded.learner.reward_stats.var.high, scale**-2, rtol=1e-5)
 
 

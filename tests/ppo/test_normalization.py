@@ -10,7 +10,7 @@ from ppax.core.types import EnvReset, EnvStep, LearnerState, Rollout, Transition
 from ppax.envs.vector import VectorEnv
 from ppax.networks import mlp
 from ppax.ppo import normalization
-from ppax.ppo.normalization import FloatPair, RunningStats
+from ppax.ppo.normalization import FloatPair, Normalization, RunningStats
 from ppax.training.collection import start_actor
 
 update = jax.jit(normalization.update_stats)
@@ -193,9 +193,11 @@ def test_reward_scaling_does_not_centre_and_clips():
     reward = jnp.array([[1.0, -3.0, 100.0, -100.0, 0.0]])
     steps = Transition(None, None, None, None, reward, None, None, None, jnp.zeros((1, 5), bool), ())
     learner = LearnerState((), (), None, stats)  # no row is valid: the statistics stay
-    scaled = normalization.normalize_rewards(learner, Rollout(steps, None, jnp.zeros((1, 5))))
+    scaled = normalization.normalize_rewards(learner, Rollout(steps, None, jnp.zeros((1, 5))), Normalization())
     np.testing.assert_allclose(scaled.reward, [[0.5, -1.5, 10.0, -10.0, 0.0]], rtol=1e-6)
-    off = normalization.normalize_rewards(learner._replace(reward_stats=None), Rollout(steps, None, None))
+    off = normalization.normalize_rewards(
+        learner._replace(reward_stats=None), Rollout(steps, None, None), Normalization()
+    )
     assert off.reward is reward
 
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from ppax.arrays.sequences import masked_mean
-from ppax.core.protocols import Adapted, Critic, Network, Rescale
-from ppax.core.types import Batch, ConfigError, Metrics, Params, PyTree, Scalar, number, part, static
+from ppax.core.protocols import Adapted, Critic, Rescale
+from ppax.core.types import Batch, ConfigError, Metrics, PyTree, Scalar, number, part, static
 
 __all__ = ["PopArt", "Quantile", "Regression", "TwoHot"]
 
@@ -289,14 +289,6 @@ class Quantile:
     def metrics(self, state: PyTree, targets: Array, valid: Array) -> Metrics:
         """Return {}: the quantile critic logs no metrics of its own."""
         return {}
-
-
-def rescaled(network: Network, params: Params, rescale: Rescale | None) -> Params:
-    """Return the network's parameters, changed so that its value outputs are scaled and shifted as `rescale` says.
-
-    With `rescale` None, `params` are returned as they are.
-    """
-    return params if rescale is None else network.rescale_value(params, *rescale)
 
 
 def clipped_value_loss(

@@ -173,9 +173,6 @@ class Normalization:
         return cls(mean=mean, std=std, **options)
 
 
-USUAL = Normalization()  # everything, with running statistics that never stop
-
-
 def pair_of(value: Any) -> FloatPair:
     """Return float64 numbers as pairs of float32: value and rounding error."""
     exact = np.asarray(value, np.float64)
@@ -325,7 +322,7 @@ class Rewarded(NamedTuple):
     reward: Array  # [T, B]
 
 
-def normalize_rewards(learner: LearnerState, rollout: Rollout, chosen: Normalization = USUAL) -> Rewarded:
+def normalize_rewards(learner: LearnerState, rollout: Rollout, chosen: Normalization) -> Rewarded:
     """Return the learner with its reward statistics updated by a rollout, and the rollout's rewards [T, B], scaled.
 
     Rewards are divided by the standard deviation of the discounted return, without centring, and clipped at +-10. If

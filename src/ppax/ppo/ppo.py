@@ -61,7 +61,7 @@ from ppax.core.types import (
 from ppax.devices.layout import AUTO, WHERE_SAFE, Program, only_if
 from ppax.ppo import batches, normalization
 from ppax.ppo.advantages import GAE
-from ppax.ppo.critics import Regression, rescaled, value_losses
+from ppax.ppo.critics import Regression, value_losses
 from ppax.ppo.diagnostics import History, update_metrics
 from ppax.ppo.extension import Chain, Choice, Extension, Learned, Rows
 from ppax.ppo.forward import evaluate_in_chunks, forward, forward_sequences, in_float32, remembered, sample
@@ -154,7 +154,8 @@ class PPO:
         self.recompute.check(self.advantage)
         critic_state, rescale = self.critic.init()
         params = in_float32(self.network.init(key, self.critic.num_values))
-        params = rescaled(self.network, params, rescale)  # the value head begins on the critic's scale
+        if rescale is not None:  # the value head begins on the critic's scale
+            params = self.network.rescale_value(params, *rescale)
         obs_stats, reward_stats = normalization.initial(
             observation_space, self.normalize_obs, self.normalize_reward, self.normalization
         )

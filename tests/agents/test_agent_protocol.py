@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 
 import ppax
-from ppax.agents.self_play import Pool
+from ppax.agents.metrics import require_distinct_names
+from ppax.agents.self_play import Pool, without_streams
 from ppax.core import protocols
-from ppax.core.types import ConfigError, Requirements, Update
+from ppax.core.types import ConfigError, Requirements, Rollout, Update
 from ppax.devices.layout import Program, with_devices
+from ppax.distributions import Categorical
 from ppax.envs import grouped
 from ppax.networks import network
+from ppax.networks.heads import CategoricalHead
 from ppax.networks.memories import GRU
 from ppax.ppo.minibatches import Shuffle
 from ppax.training.arguments import AGENTS, require_fit
+from ppax.training.host.policy import CompiledPolicy, HostNumpyPolicy, make_policy
 from support.worlds import QUICK
 
 NUM_ENVS, NUM_STEPS = 8, 4
@@ -191,3 +195,60 @@ def test_methods_of_a_subclass_of_ppo_are_called_by_all_agents(kind):
 
     jax.eval_shape(everything, jax.random.split(jax.random.key(0), 3))
     assert {"init", "act", "policy", "update", "evaluate_rollout", "annealed", "discount"} <= set(CALLED)
+
+
+@ppax.types.part
+class Certain(Categorical):
+    """Categorical distribution that samples its likeliest action."""
+
+    def sample(self, key):
+        return self.mode()
+
+
+@ppax.types.part
+class Rare(CategoricalHead):
+    """Head of such a distribution."""
+
+    def __call__(self, outputs, log_std, action_mask):
+        return Certain(super().__call__(outputs, log_std, action_mask).logits)
+
+
+def test_on_the_host_an_own_way_to_act_or_to_sample_is_used():
+    """NumPy's policy inference samples by itself, which is right for PPO's `act` and ppax's distributions alone."""
+    env = ppax.make("gymnasium/CartPole-v1", 2)
+    plain = ppax.PPO(network(env, hidden=(4,)))
+    sampling = dataclasses.replace(plain, network=dataclasses.replace(plain.network, head=Rare(2)))
+    for agent, kind in (
+        (plain, HostNumpyPolicy),
+        (recorded(plain), CompiledPolicy),
+        (sampling, CompiledPolicy),
+    ):
+        learner = agent.init(env.observation_space, jax.random.key(0))
+        assert type(make_policy(agent, env, learner)) is kind
+    env.close()
+
+
+def test_an_agent_for_another_number_of_agents_is_not_evaluated():
+    agent = ppax.Independent(ppo(ALIKE), 4)
+    learner = jax.eval_shape(lambda key: agent.init(ALIKE.observation_space, key), jax.random.key(0))
+    for play in (ppax.evaluate, ppax.play_episodes):
+        with pytest.raises(ConfigError, match=r"Independent has 4 players, Pursuit-2 has 2 agents"):
+            play(agent, ALIKE, learner, jax.random.key(0), 4)
+
+
+def test_independent_players_of_a_group_are_as_many_as_its_agents():
+    wrong = {name: ppax.Independent(ppo(group), 2) for name, group in GROUPED.groups.items()}
+    with pytest.raises(ConfigError, match=r"agents\['prey'\]: Independent has 2 players, the group has 1; write"):
+        ppax.start(ppax.Groups(wrong, GROUPED.sizes), GROUPED, NUM_STEPS, jax.random.key(0))
+
+
+def test_a_group_does_not_have_the_default_name_of_an_agent():
+    with pytest.raises(ConfigError, match="red_0 is a group, and an agent of the group red"):
+        require_distinct_names((("red", 2), ("red_0", 1)), ("x", "y", "z"))
+
+
+def test_without_streams_of_past_selves_played_rows_stay():
+    rollout = Rollout(
+        *(jnp.zeros((3, 4)) for _ in range(1)), jnp.zeros(4), jnp.zeros((3, 4)), jnp.zeros(4), {}, jnp.ones((3, 4))
+    )
+    assert without_streams(rollout, slice(1, 2)).played.shape == (3, 3)

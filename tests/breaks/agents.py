@@ -85,7 +85,7 @@ SELF_PLAY = "tests/agents/test_self_play.py::"
 PAST_SELVES = [
     Mutation(
         "empty places of the pool have a rating",
-        "past = jnp.where(filled, learner.past_elo[name], jnp.nan)",
+        "past = jnp.where(filled, learner.past_elo[name], MISSING)",
         "past = learner.past_elo[name]",
         ("tests/agents/test_self_play.py::test_places_of_the_pool_that_are_empty_have_no_rating",),
         "agents/self_play.py",

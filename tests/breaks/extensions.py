@@ -143,7 +143,7 @@ MUTATIONS = [
     ),
     Mutation(
         "metrics of `before` may have names of PPO's own",
-        '        require_new("before", before, learned.metrics)\n',
+        "            require_new(name, table, metrics)\n",
         "",
         (EXTENSION + "test_a_metric_whose_name_is_taken_is_refused",),
         CHAIN,

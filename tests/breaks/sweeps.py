@@ -273,7 +273,7 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a sweep that began from another run reads it again after a kill",
-        "        if done == 0 and self._run.init_from.run is not None:\n",
+        "        if done == 0 and any(run.task.run.init_from.run is not None for run in self.runs):\n",
         "        if False:\n",
         (SEARCHING + "test_a_killed_sweep_that_began_from_another_run_needs_that_no_more",),
         "sweeps/training.py",
@@ -472,8 +472,8 @@ MUTATIONS: list[Mutation] = [
     ),
     Mutation(
         "a film is drawn from the shapes of a state",
-        "read = evaluated or filmed or self.monitor.best is not None",
-        "read = evaluated or self.monitor.best is not None",
+        "read = evaluated or filmed or own or self.monitor.best is not None",
+        "read = evaluated or own or self.monitor.best is not None",
         (TRACKERS + "test_a_film_of_a_member_is_that_of_its_checkpoint",),
         "sweeps/member.py",
     ),

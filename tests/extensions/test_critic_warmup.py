@@ -8,8 +8,9 @@ import ppax
 from ppax import config
 from ppax.core.types import ConfigError
 from ppax.devices.layout import Program
-from ppax.extensions import PPG, CriticWarmup
+from ppax.extensions import PPG, CriticWarmup, EntropyTarget, KLControl
 from ppax.networks import mlp
+from ppax.ppo.losses import KLPenalty
 from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.optimizers import ActorCritic
 from support.worlds import QUICK
@@ -91,3 +92,13 @@ def test_a_run_file_has_it_and_a_negative_number_is_refused():
     assert agent.extensions == (CriticWarmup(50_000.0),)
     with pytest.raises(ConfigError, match=r"critic_warmup\.steps = -1.*nearest valid value: 0"):
         config.build(plan | {"agent": plan["agent"] | {"extensions": {"critic_warmup": {"steps": -1}}}})
+
+
+def test_coefficients_do_not_adapt_to_an_actor_that_is_frozen():
+    """Its KL is 0 and its entropy constant: the penalty would vanish, and the entropy coefficient run away."""
+    extensions = (CriticWarmup(60.0), KLControl(coef_target=0.01), EntropyTarget(target=0.3))
+    agent = agent_of(loss=KLPenalty(), ent_coef=0.01, extensions=extensions)
+    shown = [metrics for *_, metrics in iterations(agent)]
+    for place, metrics in enumerate(shown):
+        same = [float(metrics[name]) == pytest.approx(value) for name, value in (("kl_coef", 1.0), ("ent_coef", 0.01))]
+        assert same == [place < 2] * 2, place

@@ -349,8 +349,8 @@ def test_metrics_of_every_hook_are_logged():
 @pytest.mark.parametrize(
     ("hook", "name", "said"),
     [
-        ("before_name", "loss", r"extensions\.before: the metric 'loss' exists already"),
-        ("before_name", "reward_mean", r"extensions\.before: the metric 'reward_mean' exists already"),
+        ("before_name", "loss", r"extensions\.named: the metric 'loss' exists already"),
+        ("before_name", "reward_mean", r"extensions\.named: the metric 'reward_mean' exists already"),
         ("terms_name", "entropy", "the metric 'entropy' exists already"),
         ("observe_name", "approx_kl", r"extensions\.named: the metric 'approx_kl' exists already"),
         ("after_name", "explained_variance", r"extensions\.named: the metric 'explained_variance' exists already"),

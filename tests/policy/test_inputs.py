@@ -10,6 +10,7 @@ import ppax
 from ppax.core.types import ConfigError
 from ppax.envs import EnvError, VectorEnv, host
 from ppax.networks import memories, network
+from ppax.policy.inputs import Inputs
 from ppax.policy.spec import PolicySpec
 from support.trained import OBSERVATIONS, env_of, observations, policy_of, random_learner, rows
 
@@ -347,3 +348,16 @@ def test_entries_without_an_element_can_be_acted_on_and_exported(tmp_path, optio
     three = policy.act(jax.tree.map(lambda x: np.stack([x] * 3), HOLLOW))
     assert three.tolist() == [one] * 3
     policy.export(tmp_path / "policy.zip", formats=("numpy", "stablehlo"))  # compares actions
+
+
+@pytest.mark.parametrize("actions", [2, 3])
+def test_masks_of_agents_may_be_lists(actions):
+    """A list is one mask, and not a tree of numbers: with two agents and two actions it would be transposed."""
+    box = spaces.Box(-1.0, 1.0, (3,))
+    spec = PolicySpec(box, spaces.Discrete(actions), masked=True, num_agents=2, names=("a", "b"))
+    inputs = Inputs(spec)
+    read = inputs.observations({"a": np.zeros(3), "b": np.zeros(3)})
+    masks = {"a": [True] + [False] * (actions - 1), "b": [True] * actions}
+    found = inputs.masks(masks, read)
+    np.testing.assert_array_equal(found, [masks["a"], masks["b"]])
+    np.testing.assert_array_equal(found, inputs.masks({name: np.array(x) for name, x in masks.items()}, read))

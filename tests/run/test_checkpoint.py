@@ -788,3 +788,9 @@ def test_the_package_deserialises_no_code():
 )
 def test_the_search_finds_every_forbidden_call(source):
     assert list(violations(source))
+
+
+def test_a_temporary_folder_of_a_killed_process_does_not_stop_the_next_write(tmp_path):
+    (tmp_path / ".tmp-0000000010").mkdir()
+    checkpoint.replace(tmp_path / "0000000010", {"a": b"1"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0000000010"]

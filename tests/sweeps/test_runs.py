@@ -3,7 +3,9 @@
 import json
 import math
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ import pytest
 import ppax
 from ppax import config
 from ppax.cli.main import main
+from ppax.core import imports
+from ppax.core.protocols import ConditionState
 from ppax.loggers import last_row
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
@@ -417,3 +421,51 @@ def test_notes_are_of_the_members_that_have_begun(tmp_path):
     made = [results.MemberResult(n, {}, 0, math.nan, math.nan, 0, "", tmp_path / str(n)) for n in range(2)]
     settings = tuple(results.SettingResult({}, (one,), -math.inf, math.nan, math.nan) for one in made)
     assert results.SweepResult(tmp_path, settings, None).notes() == []
+
+
+CONTRADICTIONS = {
+    "of an extension": (
+        {"agent": {"extensions": {"entropy_target": {"target": 0.4}}}},
+        {"agent.ent_coef": [0.01, 0.0]},
+        "member 1: ent_coef = 0: entropy_target multiplies it",
+    ),
+    "of a schedule": (
+        {"agent": {"schedule": {"part": "linear", "leaves": ["gamma"]}}},
+        {"agent.schedule.end": [0.9, 1.5]},
+        "member 1: .*gamma",
+    ),
+    "of a metric": (
+        {"stop": "clip_fraction >= 0.9"},
+        {"agent.loss.part": ["clipped", "kl_penalty"]},
+        "member 1: .*clip_fraction",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CONTRADICTIONS)
+def test_settings_of_every_member_are_checked_before_anything_compiles(kind):
+    own, values, text = CONTRADICTIONS[kind]
+    base = config.resolve(BASE | own | {"agent": BASE["agent"] | own.get("agent", {})})
+    with pytest.raises(ppax.ConfigError, match=text):
+        runs.dry_run(base, plan.read(values))
+
+
+class Reading:
+    """Stop condition of a user that reads weights of the training state; met in the second iteration."""
+
+    metrics = ()
+
+    def update(self, before, state, row):
+        weights = np.asarray(state.learner.params["policy"]["kernel"])
+        assert weights.shape == (8, 2)
+        return ConditionState(row["iteration"] >= 2 and bool(np.isfinite(weights).all()), "read")
+
+
+def test_a_users_stop_condition_may_read_the_training_state(tmp_path, monkeypatch):
+    """As in a run of its own, it gets the member's state, and not shapes."""
+    monkeypatch.setitem(sys.modules, "own_stop", SimpleNamespace(Reading=Reading))
+    monkeypatch.setattr(Reading, "__module__", "own_stop")
+    base = BASE | {"stop": "own_stop:Reading", "log": {"console": False, "every": 1}}
+    with imports.trusting(["own_stop"]):
+        ppax.sweep_runs(base, {"agent.learning_rate": [1e-2, 1e-3]}, run_dir=tmp_path)
+    assert [rows_of(path)[-1]["iteration"] for path in members_of(tmp_path)[:2]] == [2, 2]

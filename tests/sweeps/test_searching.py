@@ -558,6 +558,12 @@ def test_a_member_that_is_not_finite_is_no_source(tmp_path):
         ({"num_envs": [4, 8]}, {}, PBT(), r"search: num_envs = 4 is a size, a choice or a whole number"),
         ({"agent.loss.part": ["clipped", "spo"]}, {}, PBT(), r"agent.loss.part = 'clipped' is a size, a choice"),
         (
+            {"agent.schedule.end": [0.1, 0.5]},
+            {"agent": {"schedule": {"part": "linear"}}},
+            PBT(),
+            r"agent.schedule.end is a number of the schedule",
+        ),
+        (
             {"agent.num_epochs": [1, 2]},
             {},
             PBT(),

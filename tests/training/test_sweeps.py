@@ -13,6 +13,7 @@ from ppax.core.types import number, part
 from ppax.networks import mlp
 from ppax.networks.heads import CategoricalHead
 from ppax.ppo.critics import PopArt, TwoHot
+from ppax.ppo.minibatches import Shuffle
 from ppax.ppo.schedules import Linear, Steps
 from ppax.training.arguments import require_arguments
 from support.worlds import QUICK
@@ -175,3 +176,22 @@ def test_a_head_that_is_no_part_is_refused():
     other = dataclasses.replace(agent, network=dataclasses.replace(agent.network, head=lambda *x: None))
     with pytest.raises(ppax.ConfigError, match=r"agent\.network\.head: a function is no part: .* @ppax.part"):
         require_arguments(other, env)
+
+
+def test_each_member_anneals_over_its_own_iterations():
+    """A member that has discarded iterations is behind the others: its training ends later, as with `vmap(train)`."""
+    env = ppax.make("CartPole-v1", 4)
+    agent = ppax.PPO(mlp(env, hidden=(4,)), num_epochs=1, minibatch=Shuffle(1), schedule=Linear())
+    states = ppax.start_sweep(agent, env, 8, jax.random.split(jax.random.key(0), 2))
+    states = dataclasses.replace(states, iteration=jnp.array([0, 6], jnp.int32))
+    found = jax.jit(ppax.sweep, compiler_options=QUICK)(agent, env, states, 2).metrics["learning_rate"]
+    np.testing.assert_allclose(found, 3e-4 * np.array([0.5, 0.125]), rtol=1e-5)
+
+
+def test_the_first_environments_have_the_values_that_a_schedule_begins_with():
+    """Also where these are not the environment's own: the first reset draws from the scheduled range."""
+    schedule = Steps(("env.half_length.low", "env.half_length.high"), at=(0,), values=(1.0,))
+    env = ppax.make("CartPole-v1", 4, env_params={"half_length": {"low": 0.4, "high": 0.6}}, schedule=schedule)
+    state = ppax.start(ppax.PPO(mlp(env, hidden=(4,))), env, 8, jax.random.key(0))
+    drawn = [x for x in jax.tree.leaves(state.actor.env_state.env) if x.shape == (4,) and (np.asarray(x) == 1.0).all()]
+    assert drawn

@@ -203,10 +203,12 @@ def agent_columns(num_agents: int, sizes: Sizes, names: Sequence[str] = ()) -> d
 def require_distinct_names(sizes: Sizes, names: Sequence[str]) -> None:
     """Raise ConfigError if a group has the same name in logs as an agent that is not alone in its group.
 
-    `sizes` has name and number of agents of each group; `names` are the agents' names.
+    `sizes` has name and number of agents of each group; `names` are the agents' names. Their default names, such as
+    "red_0", are not allowed for groups either: metrics have them until those of the environment replace them.
     """
     groups = [name for name, _ in sizes]
-    for group, members in _members(sizes, names).items():
+    every = [*_members(sizes, names).items(), *_members(sizes, default_names(dict(sizes))).items()]
+    for group, members in every:
         for name in members if len(members) > 1 else ():
             if name in groups:
                 raise ConfigError(f"{name} is a group, and an agent of the group {group}: rename the group")

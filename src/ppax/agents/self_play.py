@@ -17,7 +17,7 @@ from jax import Array
 
 from ppax.agents.groups import Groups
 from ppax.agents.policies import without_extensions
-from ppax.arrays.metrics import reduced
+from ppax.arrays.metrics import MISSING, reduced
 from ppax.core.parts import Interval
 from ppax.core.types import (
     OF_LEARNING,
@@ -153,7 +153,7 @@ class SelfPlay:
         table = {f"elo/{name}": learner.elo[name] for name, _ in self.sizes}
         for name, _ in self.sizes:
             filled = jnp.arange(self.pool.size) < learner.num_snapshots
-            past = jnp.where(filled, learner.past_elo[name], jnp.nan)  # NaN: no past self there yet
+            past = jnp.where(filled, learner.past_elo[name], MISSING)  # where there is no past self yet
             table |= {f"elo/{name}_past_{place}": past[place] for place in range(self.pool.size)}
         return table
 
@@ -429,6 +429,7 @@ def without_streams(rollout: Rollout, rows: slice) -> Rollout:
         reward_trace=drop(rollout.reward_trace, 1),
         last_obs=jax.tree.map(lambda x: drop(x, 0), rollout.last_obs),
         extensions=jax.tree.map(lambda x: drop(x, 0), rollout.extensions),
+        played=jax.tree.map(lambda x: drop(x, 1), rollout.played),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -44,6 +45,9 @@ def fresh_resets(env: Environment, needed: Array, key: Key) -> EnvReset:
     return jax.vmap(env.reset)(key)
 
 
+POOL = 2**32 - 3  # folded into the keys of resets from a pool
+
+
 @part
 class PoolResets:
     """Resets from a pool: `size` new initial states in each step, assigned in turn to environments that need one.
@@ -61,7 +65,8 @@ class PoolResets:
         `needed` [E] marks the environments to reset; `key` has one key for each environment, [E].
         """
         size = min(self.size, needed.shape[0])
-        resets = jax.vmap(env.reset)(key[:size])
+        own = jax.vmap(partial(jax.random.fold_in, data=POOL))(key[:size])  # those environments step with their keys
+        resets = jax.vmap(env.reset)(own)
         place = (jnp.cumsum(needed) - 1) % size  # [E]
         assigned: EnvReset = jax.tree.map(lambda x: x[place], resets)
         return assigned

@@ -59,5 +59,6 @@ class EntropyTarget(Extension):
         PPO calls it once an update, after the gradient steps. The learner is returned as it is.
         """
         moved = jnp.clip(state + self.rate * (self.target - learned.metrics["entropy"]), -LARGEST, LARGEST)
-        state = jnp.where(learned.history.acts.any(), moved, state)
+        frozen = learned.metrics["actor_frozen"] > 0.0 if "actor_frozen" in learned.metrics else False  # CriticWarmup
+        state = jnp.where(learned.history.acts.any() & ~jnp.asarray(frozen), moved, state)
         return After(learner, state, reduced("last", {"ent_coef": jnp.asarray(self.adapt(agent, state).ent_coef)}))

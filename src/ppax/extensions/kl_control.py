@@ -184,7 +184,7 @@ class KLControl(Extension):
         history, acts = learned.history.metrics, learned.history.acts
         d = masked_mean(history["approx_kl"][-1], acts[-1])
         change = jnp.where(d > 1.5 * self.coef_target, 2.0, jnp.where(d < self.coef_target / 1.5, 0.5, 1.0))
-        change = jnp.where(acts[-1].any(), change, 1.0)
+        change = jnp.where(acts[-1].any() & (d > NOT_MOVED), change, 1.0)  # as while `critic_warmup` freezes the actor
         coef = jnp.clip(coef * change, 1.0 / COEF_RANGE, COEF_RANGE)
         return After(learner, KLState(rate, coef), {"kl_coef": agent.loss.kl_coef * coef})
 

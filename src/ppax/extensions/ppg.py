@@ -124,8 +124,8 @@ class PPG(Extension):
         """Return the learner after an auxiliary phase, if one is due, and the metrics of the last phase.
 
         If no phase is due, the learner stays as it is. PPO calls it once an update, after the gradient steps. In a
-        sweep, and with Independent players (each with its own parameters), a phase is computed in every iteration, and
-        its result dropped where none is due.
+        sweep on an accelerator, and with Independent players (each with its own parameters), a phase is computed in
+        every iteration, and its result dropped where none is due.
         """
         batch, due = learned.batch, state.iterations + 1 >= self.every
         # a copy: the same state is used again where an iteration is discarded

@@ -258,7 +258,11 @@ class Inputs:
         parts: dict[str, Any] = {}
         for group in self._axes:
             members = [name for name, (own, _) in self._places.items() if own == group]
-            masks_of = {str(name): x for name, x in given.items() if str(name) in members and x is not None}
+            masks_of = {
+                str(name): jax.tree.map(np.asarray, x, is_leaf=_is_list)
+                for name, x in given.items()
+                if str(name) in members and x is not None
+            }
             if not masks_of:
                 continue  # of actions that need none
             missing = [str(name) for name in read.names if str(name) in members and str(name) not in masks_of]

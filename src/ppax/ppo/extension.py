@@ -428,13 +428,12 @@ class Chain:
         PPO calls it once an update, before it computes targets. `reward` [T, B] is the environment's, scaled where the
         agent scales it.
         """
-        states, extras, streams, metrics = dict(learner.extensions), {}, {}, Table({})
+        states, extras, streams = dict(learner.extensions), {}, {}
+        metrics: dict[str, Table] = {}
         for name, extension in self.by_name.items():
             out = extension.before(agent, states[name].state, rollout.extensions[name], rollout, reward)
             states[name], streams[name] = states[name]._replace(state=out.state), out.streams
-            own_metrics = self._named(name, out.metrics)
-            require_new(name, own_metrics, metrics)
-            reward, metrics = out.reward, metrics | own_metrics
+            reward, metrics[name] = out.reward, self._named(name, out.metrics)
             if jax.tree.leaves(out.extras):
                 extras[name] = out.extras
         steps = dataclasses.replace(rollout.steps, extras=extras) if extras else rollout.steps
@@ -491,15 +490,22 @@ class Chain:
         return Observed(after, proceed, seen)
 
     def after(
-        self, agent: Any, learner: LearnerState, inner: Mapping[str, PyTree], learned: Learned, before: Table
+        self,
+        agent: Any,
+        learner: LearnerState,
+        inner: Mapping[str, PyTree],
+        learned: Learned,
+        before: Mapping[str, Table],
     ) -> Finished:
         """Return learner and metrics after the hook `after` of each extension, called in their order.
 
         PPO calls it once an update, after the gradient steps. `inner` has each extension's state inside the update, by
         name; `before` are the metrics that `Chain.before` has returned.
         """
-        require_new("before", before, learned.metrics)
-        metrics = learned.metrics | before
+        metrics = learned.metrics
+        for name, table in before.items():
+            require_new(name, table, metrics)
+            metrics |= table
         for name, extension in self.by_name.items():
             own = learner.extensions[name]
             out = extension.after(agent, learner, own.state, inner[name], learned._replace(metrics=metrics))
@@ -534,7 +540,7 @@ class Prepared(NamedTuple):
     steps: Transition  # [T, B] with the extras of all extensions
     reward: Array  # [T, B] that is learned from
     streams: dict[str, PyTree]  # [B, ...] next state of each stream, by name
-    metrics: Table
+    metrics: dict[str, Table]  # of each extension, by its name
 
 
 class Finished(NamedTuple):

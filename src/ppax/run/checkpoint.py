@@ -69,7 +69,6 @@ def save(
         "origin": origin or {},
     }
     directory.mkdir(parents=True, exist_ok=True)
-    remove_temporary(directory)
     final = directory / f"{int(state.iteration):010d}"
     if final.exists() and _holds(final, manifest["sha256"]):
         return final  # the same state is saved already
@@ -97,6 +96,7 @@ def remove(path: Path) -> None:
 def replace(final: Path, files: dict[str, bytes]) -> None:
     """Write the directory `final` with `files` (content by name), atomically; an existing one is replaced."""
     directory = final.parent
+    remove_temporary(directory)  # of a process that was killed
     partial = directory / f".tmp-{final.name}"
     partial.mkdir()
     try:

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
+from ppax.agents.metrics import NO_STREAMS
 from ppax.agents.self_play import pool_of
 from ppax.arrays import counter
 from ppax.config import InitFrom
@@ -23,7 +25,7 @@ from ppax.envs import Env
 from ppax.policy import bundle, hub
 from ppax.policy.bundle.reading import read_bundle
 from ppax.policy.spec import PolicySpec
-from ppax.ppo.normalization import is_stats
+from ppax.ppo.normalization import Normalization, is_stats
 from ppax.run import checkpoint
 from ppax.run import directory as run_dirs
 from ppax.run.changed_spaces import change_spaces, require_changeable
@@ -134,7 +136,7 @@ class WarmStart(NamedTuple):
         """Return `state`, a run's state before its first iteration, with the arrays taken from the source run.
 
         The source run is that of `init_from`. With self-play the pool of past selves starts with snapshots of the
-        resulting learners.
+        resulting learners. Raises ConfigError where statistics of the source contradict the options of normalisation.
         """
         taken = {row.path: jnp.asarray(self.source.arrays[row.path]) for row in self.rows if row.taken}
 
@@ -145,6 +147,10 @@ class WarmStart(NamedTuple):
             return started
 
         groups, structure = _by_group(agent, state.learner)
+        names = [name for name, _ in agent.requires.sizes] or [""]
+        for name, (ppo, _) in zip(names, agent.learners(NO_STREAMS), strict=True):
+            if said := _contradiction(groups[name], name, ppo.normalization, taken):
+                raise ConfigError(f"init_from {self.source.name}: {said}")
         learner = jax.tree.unflatten(structure, [one(group, own) for group, own in groups.items()])
         if agent.pool is not None:
             learner = state.learner._replace(current=learner, pool=pool_of(learner, agent.pool.size))
@@ -174,6 +180,39 @@ class WarmStart(NamedTuple):
         facts = {"run": source.name, "id": source.run_id, "iteration": source.iteration, "env_steps": source.env_steps}
         changes = {"changes": self.changes} if self.changes else {}
         return {"init_from": facts | {"best": self.best} | changes | lists}
+
+
+def _contradiction(
+    own: LearnerState, group: str, chosen: Normalization, taken: Mapping[str, Array | np.ndarray]
+) -> str:
+    """Return how the statistics among the arrays `taken` contradict `chosen`, this run's normalisation; "" if not.
+
+    `own` is this run's learner of the group before it has learned, and has the statistics that `chosen` gives.
+    """
+    fields = (("obs_stats", "mean and std", chosen.mean is not None), ("reward_stats", "reward_std", chosen.reward_std))
+    for field, options, given in fields:
+        leaves = jax.tree_util.tree_leaves_with_path(getattr(own, field))
+        paths = {dotted(path): dotted_name(group, field, dotted(path)) for path, _ in leaves}
+        pairs = {
+            name: (np.asarray(here), np.asarray(taken[paths[name]]))
+            for name, here in ((dotted(path), x) for path, x in leaves)
+            if paths[name] in taken
+        }
+        equal = {name: np.array_equal(*pair) for name, pair in pairs.items()}
+        last = {name: name.rpartition(".")[2] for name in pairs}
+        leave = f"leave {field} out of init_from.keep"
+        if not all(equal[name] for name in pairs if last[name] == "kept"):
+            return f"its normalization.skip leaves out other entries of the observation; give the same, or {leave}"
+        moments = all(equal[name] for name in pairs if last[name] not in ("kept", "count"))
+        if given and not moments:
+            return f"its statistics are not those of normalization.{options}, which they would replace; {leave}"
+        counts = [there for name, (_, there) in pairs.items() if last[name] == "count"]
+        if not given and not moments and counts and not any(count.any() for count in counts):
+            return (
+                f"its statistics were given (normalization.{options}), and running ones would replace them at once; "
+                f"give the same, or {leave}"
+            )
+    return ""
 
 
 def _by_group(agent: Agent, learner: Any) -> tuple[dict[str, LearnerState], Any]:

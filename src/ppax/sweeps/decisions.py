@@ -336,6 +336,12 @@ def _require_numbers(plan: Plan, task: Task) -> None:
         value: Any = task.member.values[path]
         option = known.get(path)
         plain = type(value) in (int, float) and (option is None or (option.leaf and option.kind is float))
+        of_agent = OF_AGENT.fullmatch(path)
+        if of_agent is not None and of_agent[2].startswith("schedule."):
+            raise ConfigError(
+                f"search: {path} is a number of the schedule, which sets others while a program trains and cannot be "
+                "changed by a search; leave it out, or leave out the search"
+            )
         limits = {} if option is None else {key: option.limits[key] for key in LIMITS if key in option.limits}
         if plain and alike(task, with_values(task, {path: _nudged(float(value), *swept_bounds(swept, limits))})):
             continue

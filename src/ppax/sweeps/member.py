@@ -18,6 +18,7 @@ from ppax.core.types import TrainState
 from ppax.loggers.files import rows_until
 from ppax.policy.spec import spec_of
 from ppax.run import checkpoint
+from ppax.run.conditions import replayable
 from ppax.run.directory import ROWS, STOPPED, RunDirectory, read_about, read_evaluation, read_run_config
 from ppax.run.evaluations import Evaluations
 from ppax.run.films import FilmRecorder
@@ -181,8 +182,10 @@ class MemberRun:
         """
         assert self._loggers is not None
         evaluated, filmed = self.evaluations.due(int(row["iteration"])), self.films.wanted(int(row["iteration"]))
-        read = evaluated or filmed or self.monitor.best is not None
-        state = states[place] if read else self.shapes  # stop conditions of a run file read rows alone
+        stop = self.monitor.stop
+        own = stop is not None and replayable(stop) != stop  # a user's condition may read the state
+        read = evaluated or filmed or own or self.monitor.best is not None
+        state = states[place] if read else self.shapes  # conditions of ppax read rows alone
         self.evaluations.learn([row])
         row = row | (self.evaluations.columns(state, row) if evaluated else self.evaluations.blank) | self.values
         self.iteration, self.env_steps, self.seconds = int(row["iteration"]), int(row["env_steps"]), row["seconds"]

@@ -21,6 +21,7 @@ from ppax.envs import Env
 from ppax.run.fit import check_plan, require_valid
 from ppax.run.restore import planned_iterations, require_memory, state_shapes
 from ppax.sweeps.plan import Member
+from ppax.training.arguments import require_consistent
 from ppax.training.backends import backend_of
 from ppax.training.compiled import strong_types
 
@@ -113,13 +114,19 @@ def _built(member: Member, made: dict[str, Env]) -> Task:
 
 
 def _checked(tasks: Sequence[Task]) -> Pack:
-    """Return the pack of `tasks`, members (runs) that one program can train, after checks of the first of them.
+    """Return the pack of `tasks`, members (runs) that one program can train, after checks of their settings.
 
-    Raises ConfigError if its environment and agent do not fit each other, if its settings contradict each other (as a
-    minibatch that does not divide the rollout), or if it has too many iterations or rows in a rollout; NotEnoughMemory
-    if its state and rollout do not fit into memory; ImportError for a logger that is not installed.
+    Raises ConfigError if environment and agent do not fit each other, if settings contradict each other (as a minibatch
+    that does not divide the rollout), or if there are too many iterations or rows in a rollout; NotEnoughMemory if a
+    member's state and rollout do not fit into memory; ImportError for a logger that is not installed. Sizes are equal
+    in all members, and are checked in the first one; their numbers are checked in each.
     """
     agent, env, run = tasks[0][1:]
+    for task in tasks:
+        try:
+            require_consistent(task.agent)
+        except ConfigError as error:
+            raise ConfigError(f"sweep, member {task.member.number}: {error}") from error
     try:
         require_valid(agent, env)
         check_plan(agent, env, run, Path())

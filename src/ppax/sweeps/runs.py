@@ -167,11 +167,11 @@ def _checked(run_config: Config, sweep_plan: Plan, cluster: Cluster | None) -> P
 def _check_metrics_and_starts(packs: Sequence[Pack]) -> None:
     """Raise ConfigError where a member (run) names a metric that it will not log, or cannot start from another run.
 
-    Metrics are those of stop conditions and of the best policy. Members with equal settings are checked once. Compiles
-    nothing.
+    Metrics are those of stop conditions and of the best policy. Members of a pack with equal settings are checked once.
+    Compiles nothing.
     """
-    checked = list[tuple[Any, ...]]()
     for pack in packs:
+        checked = list[tuple[Any, ...]]()
         for task in pack.tasks:
             agent, env, run = task.agent, task.env, task.run
             settings = run.stop, run.best, run.eval, run.init_from

@@ -314,7 +314,7 @@ class ProgramTraining:
         for place in self.training:
             self.runs[place].begin(states[place])
         self._warn_of_changes()
-        if done == 0 and self._run.init_from.run is not None:
+        if done == 0 and any(run.task.run.init_from.run is not None for run in self.runs):
             self._save(done, states)  # as a run of its own does: a resume needs the other run no more
         for run in self.runs:
             iteration, steps = (self._total, end_of(run.path).env_steps) if run.end else (done, run.env_steps)

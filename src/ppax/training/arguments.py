@@ -282,6 +282,13 @@ def _require_groups(agent: Groups, name: str) -> None:
         )
     if missing is not None:
         raise ConfigError(f"{name}: has no agent for the group {missing!r}: must have one for each of {groups}")
+    for group, size in agent.sizes:
+        one = agent.agents[group]
+        if isinstance(one, Independent) and one.num_agents != size:
+            raise ConfigError(
+                f"agents[{group!r}]: Independent has {one.num_agents} players, the group has {size}; write "
+                f"Independent(agent, {size})"
+            )
 
 
 def require_key(key: Any, axis: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from ppax.envs import Env, require_native
 from ppax.envs import ended as at_end
 from ppax.envs.vector import VectorEnv
 from ppax.storage.cache import kept_programs
-from ppax.training.arguments import require_agent, require_env, require_key, require_learner
+from ppax.training.arguments import require_agent, require_env, require_fit, require_key, require_learner
 from ppax.training.backends import backend_of
 from ppax.training.episodes import PlayedEpisodes, run_episodes
 from ppax.training.loop import make_key, require_new_names
@@ -297,6 +298,13 @@ class Evaluator:
         )
 
 
+def _require_played(agent: Agent, env: Env) -> None:
+    """Raise ConfigError unless `agent` can play in `env`, in as many copies of it as there are episodes."""
+    require_agent(agent)
+    if isinstance(env, VectorEnv):
+        require_fit(agent, dataclasses.replace(env, num_envs=agent.requires.num_envs or env.num_envs))
+
+
 @refusing_unknown
 def evaluate(
     agent: Agent,
@@ -316,8 +324,8 @@ def evaluate(
 
     Compiled environments are played in parallel, in as many copies as there are episodes. Host environments, which
     Python steps, are created anew, as many as the run has, and closed afterwards. A vector environment passed in by the
-    user cannot be copied and is used itself; training then resets it. Raises ConfigError if a host environment lacks
-    the agents or groups of agents that `agent` requires, and inside `jit` or `vmap`, where `play_episodes` works.
+    user cannot be copied and is used itself; training then resets it. Raises ConfigError if the environment lacks the
+    agents or groups of agents that `agent` requires, and inside `jit` or `vmap`, where `play_episodes` works.
     """
     if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((agent, env, learner, key, max_steps))):
         raise ConfigError(
@@ -325,7 +333,7 @@ def evaluate(
             "ppax.play_episodes(agent, env, learner, key, episodes), which returns arrays"
         )
     require_env(env)
-    require_agent(agent)
+    _require_played(agent, env)
     require_learner(agent, learner)
     require_key(key)
     if max_steps is None:
@@ -355,7 +363,7 @@ def play_episodes(
     """
     env = at_end(require_native(env, "ppax.play_episodes", "write ppax.evaluate(agent, env, learner, key, episodes)"))
     require_whole(episodes, "episodes")
-    require_agent(agent)
+    _require_played(agent, env)
     require_learner(agent, learner)
     require_key(key)
     if max_steps is None:

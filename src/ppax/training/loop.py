@@ -74,15 +74,17 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
     if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(agent)):
         require_consistent(agent)
     learner_key, actor_key, run_key = jax.random.split(key, 3)
+    ranges = first_ranges(env)
+    at_start = scheduled(env, 0.0, 0.0, ranges).env if isinstance(env, VectorEnv) else env
     state = TrainState(
         learner=agent.init(env.observation_space, learner_key),
-        actor=start_actor(agent, env, actor_key),
+        actor=start_actor(agent, at_start, actor_key),
         key=run_key,
         iteration=jnp.int32(0),
         env_steps=counter.zero(),
         num_steps=num_steps,
         iterations_per_env_reset=iterations_per_env_reset,
-        ranges=first_ranges(env),
+        ranges=ranges,
     )
     # Copies, as two fields may hold the same array (an environment may return its state as its observation), and one
     # buffer cannot be donated twice

@@ -86,7 +86,7 @@ def sweep(
     require_native(env, "ppax.sweep", ONE_BY_ONE)
     members = states.iteration.shape[0]
     if total_iterations is None:
-        total_iterations = states.iteration[0] + num_iterations
+        total_iterations = states.iteration + num_iterations  # members differ after an iteration that was discarded
     return sweep_members(*_members(agent, env, members), states, num_iterations, total_iterations)
 
 
@@ -95,28 +95,29 @@ def sweep_members(
 ) -> Trained:
     """Return states and metrics after training members (runs of a sweep), as `sweep` does.
 
-    Here every hyperparameter of `agents` and `envs` has the leading axis [S] already.
+    Here every hyperparameter of `agents` and `envs` has the leading axis [S] already. `total_iterations` is one number
+    for all, or [S].
     """
-    number, total = jnp.int32(num_iterations), jnp.int32(total_iterations)
+    number = jnp.int32(num_iterations)
+    totals = jnp.broadcast_to(jnp.asarray(total_iterations, jnp.int32), states.iteration.shape)
     if rules().mapped_members:
-        return jax.vmap(train, (0, 0, 0, None, None))(agents, envs, states, number, total)
+        return jax.vmap(train, (0, 0, 0, None, 0))(agents, envs, states, number, totals)
 
-    def one_by_one(agents: Agent, envs: VectorEnv, states: TrainState, number: Array, total: Array) -> Trained:
+    def one_by_one(agents: Agent, envs: VectorEnv, states: TrainState, number: Array, totals: Array) -> Trained:
         trained: Trained = jax.lax.map(
-            lambda member: train(member[0], member[1], member[2], number, total), (agents, envs, states)
+            lambda member: train(member[0], member[1], member[2], number, member[3]), (agents, envs, states, totals)
         )
         return trained
 
-    def share(agents: Agent, envs: VectorEnv, states: TrainState, number: Array, total: Array) -> Trained:
+    def share(agents: Agent, envs: VectorEnv, states: TrainState, number: Array, totals: Array) -> Trained:
         # A no-op collective: without any collective, XLA runs the CPU devices one after the other
-        number, total = jax.lax.pmax((number, total), MEMBERS)
-        return one_by_one(agents, envs, states, number, total)
+        return one_by_one(agents, envs, states, jax.lax.pmax(number, MEMBERS), totals)
 
     devices, axis = devices_of_members(len(states.iteration)), PartitionSpec(MEMBERS)
     if devices == 1:
-        return one_by_one(agents, envs, states, number, total)
-    split = sharding.split(share, devices, (axis, axis, axis, SAME, SAME), axis, MEMBERS)
-    return split(agents, envs, states, number, total)
+        return one_by_one(agents, envs, states, number, totals)
+    split = sharding.split(share, devices, (axis, axis, axis, SAME, axis), axis, MEMBERS)
+    return split(agents, envs, states, number, totals)
 
 
 def devices_of_members(members: int) -> int:

@@ -455,3 +455,36 @@ def test_an_object_in_memory_is_named_in_the_run_file_and_not_needed_by_a_resume
 
 def fresh_params():
     return fresh_state(AGENT, ENV, config.Run(num_steps=NUM_STEPS, seed=8)).learner.params
+
+
+GIVEN = {"mean": (1.0, 2.0, 3.0, 4.0), "std": (1.0, 1.0, 2.0, 2.0)}
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "said"),
+    [
+        (GIVEN, {}, "statistics are not those of normalization.mean and std"),
+        ({}, GIVEN, "statistics were given"),
+        (GIVEN, GIVEN, ""),
+        ({"reward_std": 5.0}, {}, "statistics are not those of normalization.reward_std"),
+        ({}, {"reward_std": 5.0}, "statistics were given"),
+        ({"reward_std": 5.0}, {"reward_std": 5.0}, ""),
+        ({"skip": ("0",)}, {"skip": ("1", "2")}, "normalization.skip leaves out other entries"),
+        ({"skip": ("0",)}, {"skip": ("0",)}, ""),
+    ],
+)
+def test_statistics_that_contradict_the_new_runs_normalisation_are_refused(here, there, said):
+    mine, other = (ppo(ENV, normalization=ppax.Normalization(**options)) for options in (here, there))
+    begin = jax.jit(ppax.start, static_argnums=2)
+    source = jax.jit(ppax.train)(other, ENV, begin(other, ENV, NUM_STEPS, jax.random.key(0)), 1).state
+    state = begin(mine, ENV, NUM_STEPS, jax.random.key(1))
+
+    def start(**settings):
+        return prepare(mine, state, ppax.InitFrom(**settings), source).apply(mine, ENV, state)
+
+    if said:
+        with pytest.raises(ppax.ConfigError, match=f"init_from TrainState: its {said}.* out of init_from.keep"):
+            start()
+    else:
+        start()
+    start(keep=("params",))

@@ -203,7 +203,8 @@ def host(
     within `timeout` seconds. The results of all three are the same. Each action is applied `action_repeat` times.
     `agent_ids` adds an agent's index to its observation; `central_critic` adds "joint", the observations of all agents,
     for the critic only. `info_metrics` are entries of `info`, such as "is_success", whose values at the last steps of
-    episodes are logged as means; by default "is_success", if an environment gives it at its first step. `clip_actions`
+    episodes are logged as means; by default "is_success", if an environment that is made here gives it at its first
+    step. `clip_actions`
     clips continuous actions to [low, high], or to [-x, x] for one number x, and narrows the bounds of their space.
     `env_params` are arguments of the function: a value, or {"low": 0.5, "high": 2.0}, from which every reset draws
     (Gymnasium's interface only). If an argument is drawn, each episode has a new environment, or, if `set_params` is

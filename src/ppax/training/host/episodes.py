@@ -231,11 +231,13 @@ class _Episodes:
                 )
                 self.left[i] -= 1
                 self.ended += 1
-            if missing[i - rows.start] and not self._waits[i]:
+            team = slice(i - i % self._num_agents, i - i % self._num_agents + self._num_agents)
+            if missing[i - rows.start] and self._waits[team].any():
+                self._waits[i] = True  # it plays again after the reset that its team waits for
+            elif missing[i - rows.start]:
                 self._unplayed += self.left[i]
                 self.left[i] = 0
             if stuck[i - rows.start]:  # others go on, in games of which this agent is not recorded
-                team = slice(i - i % self._num_agents, i - i % self._num_agents + self._num_agents)
                 self._quota[team] = np.minimum(self._quota[team], self._games[i])
                 self._waits[i] = True
             self._returns[i] = self._lengths[i] = 0

@@ -19,9 +19,11 @@ from ppax.devices.platforms import rules
 from ppax.devices.tracing import compiled, renewed
 from ppax.distributions import BallNormal, Categorical, Factorised, Joint, Normal, SquashedNormal
 from ppax.envs import HostEnv
+from ppax.ppo.ppo import PPO
 from ppax.training.host.numpy_program import NoNumpyVersion, NumpyProgram
 
 NORMAL = (Normal, SquashedNormal, BallNormal)
+KNOWN = (Categorical, Factorised, Joint, *NORMAL)  # not their subclasses, which may sample in another way
 
 
 def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic: bool = False) -> HostPolicy:
@@ -29,7 +31,8 @@ def make_policy(agent: Agent, env: HostEnv, learner: LearnerState, deterministic
 
     `deterministic` takes the mode of the distribution instead of a sample. Of `learner` only shapes are read.
     """
-    if agent.sharing != "shared" or env.sizes:
+    own = any(type(one).act is not PPO.act for one, _ in agent.learners(env.num_streams))
+    if own or agent.sharing != "shared" or env.sizes:
         return CompiledPolicy(agent, env, learner, deterministic)
     params = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
     small = max(env.host.sizes()) * params <= rules().numpy_work
@@ -136,18 +139,18 @@ def noise_for(distribution: Distribution, num_steps: int, rng: np.random.Generat
     Of `distribution` only shapes are read. Raises TypeError unless it is categorical, normal (also squashed), or a
     combination of such distributions.
     """
+    if type(distribution) not in KNOWN:
+        raise TypeError(f"no noise for {type(distribution).__name__}")
     if isinstance(distribution, Categorical):
         return rng.gumbel(size=(num_steps, *distribution.logits.shape)).astype(np.float32)
     if isinstance(distribution, Factorised):
         return noise_for(distribution.component, num_steps, rng)
     if isinstance(distribution, NORMAL):
         return rng.standard_normal((num_steps, *distribution.mean.shape), np.float32)
-    if isinstance(distribution, Joint):
-        parts = distribution.components
-        if isinstance(parts, dict):
-            return {name: noise_for(parts[name], num_steps, rng) for name in sorted(parts)}
-        return tuple(noise_for(part, num_steps, rng) for part in parts)
-    raise TypeError(f"no noise for {type(distribution).__name__}")
+    parts: Any = distribution.components  # type: ignore[attr-defined]  # of a Joint
+    if isinstance(parts, dict):
+        return {name: noise_for(parts[name], num_steps, rng) for name in sorted(parts)}
+    return tuple(noise_for(part, num_steps, rng) for part in parts)
 
 
 def action_from_noise(distribution: Distribution, noise: PyTree) -> PyTree:

@@ -104,4 +104,18 @@ MUTATIONS = [
         ("tests/policy/test_inputs.py::test_masks_of_agents_may_be_lists",),
         "policy/inputs.py",
     ),
+    Mutation(
+        "values in the middle of a schedule are not looked at",
+        "        for at in np.ravel(",
+        "        for at in () and np.ravel(",
+        ("tests/envs/test_curriculum.py::test_values_in_the_middle_of_a_schedule_count_for_limits_and_spaces",),
+        "envs/curriculum.py",
+    ),
+    Mutation(
+        "Muon orthogonalises log standard deviations",
+        ' and getattr(path[-1], "key", "") != "log_std"',
+        "",
+        ("tests/ppo/optimizers/test_optimizers.py::test_muon_leaves_log_standard_deviations_of_gsde_to_adam",),
+        "ppo/optimizers.py",
+    ),
 ]

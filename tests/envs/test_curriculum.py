@@ -185,3 +185,16 @@ def test_a_schedule_of_a_configuration_is_set_in_an_environment_of_ones_own():
     built = config.build({"schedule": table}, env)
     assert built.env.schedule == Linear(("env.speed",), end=3.0)
     assert config.describe_run(*built)["schedule"] == table
+
+
+def test_values_in_the_middle_of_a_schedule_count_for_limits_and_spaces():
+    """Also those at a number of steps, and those of the second of two schedules."""
+    for by, at in (("progress", (0.0, 0.5, 1.0)), ("env_steps", (0.0, 100.0, 200.0))):
+        peak = Interpolated(("env.max_torque",), at=at, values=(2.0, 8.0, 2.0), by=by)
+        for schedule in (peak, Both(Linear(("env.g",), end=0.5), peak)):
+            env = ppax.make("gymnax/Pendulum-v1", 4, schedule=schedule)
+            assert float(env.action_space.high[0]) == 8.0
+        with pytest.raises(ppax.ConfigError, match=r"half_length.*must be"):
+            ppax.make(
+                "CartPole-v1", 4, schedule=Interpolated(("env.half_length",), at=at, values=(0.5, -1.0, 0.5), by=by)
+            )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from ppax.core.options import flatten, unflatten
@@ -48,11 +49,11 @@ def scheduled(env: VectorEnv, progress: Scalar, env_steps: Scalar, ranges: Any =
     return Scheduled(dataclasses.replace(env, env=inner), numbers)
 
 
-def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
-    """Return the values that the schedule gives the environment's parameters at the start or end, as `env_params`.
+def values_at(env: VectorEnv, progress: float, env_steps: float | None = None) -> dict[str, Any]:
+    """Return the values that the schedule gives the environment's parameters at a time of training, as `env_params`.
 
     `progress` is 0 at the start of training and 1 at its end. A schedule may also depend on the number of steps so far,
-    which is taken as 0 at the start, and at the end as more than any run has. Evaluations use the values at the end.
+    `env_steps`; None is 0 at the start, and at the end more than any run has. Evaluations use the values at the end.
     Parameters that the schedule does not change are left out. For a schedule that adapts ranges, the values are the
     widest ranges, whatever the progress.
     """
@@ -61,7 +62,7 @@ def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
     known = parameters(env.env)
     names = {parameter.path: name for name, parameter in known.items()}
     where, values, ranges = _paths(env.env), dict[str, Any](), ranges_of(env.env)
-    for name, changed in _changed(env, progress, END * progress).items():
+    for name, changed in _changed(env, progress, END * progress if env_steps is None else env_steps).items():
         path, value = where[name], plain_value(jnp.asarray(changed))
         if path in names:
             values[names[path]] = value
@@ -76,13 +77,32 @@ def values_at(env: VectorEnv, progress: float) -> dict[str, Any]:
 def check_schedule(env: Any) -> None:
     """Raise ConfigError if the environment's schedule changes anything but parameters of the environment.
 
-    It is raised, too, if a parameter would be outside of its limits at the start or at the end of the schedule.
+    It is raised, too, if a parameter would be outside of its limits at the start, at the end, or where a schedule of
+    ppax has a value of its own in between.
     """
     if adaptive := adaptive_of(env):
         check_adaptive(env, adaptive)
     elif env.settings.schedule is not None:
-        for progress in (0.0, 1.0):
-            adjust(env.env, values_at(env, progress))
+        for values in extreme_values(env):
+            adjust(env.env, values)
+
+
+def extreme_values(env: VectorEnv) -> list[dict[str, Any]]:
+    """Return the values of scheduled parameters at the start, at the end, and at the times that the schedule lists.
+
+    Each is as `values_at` returns them. Between those times schedules of ppax are monotonic.
+    """
+    times: list[tuple[float, float | None]] = [(0.0, None), (1.0, None)]
+    for one in _parts(env.settings.schedule):
+        for at in np.ravel(np.asarray(getattr(one, "at", ()), float)).tolist():
+            times += [(at, None)] if getattr(one, "by", "progress") == "progress" else [(0.0, at), (1.0, at)]
+    return [values_at(env, *time) for time in times]
+
+
+def _parts(schedule: Any) -> list[Any]:
+    """Return the schedules that `schedule` applies one after the other, as `Both` does; else itself alone."""
+    both = getattr(schedule, "first", None), getattr(schedule, "second", None)
+    return [schedule] if None in both else [*_parts(both[0]), *_parts(both[1])]
 
 
 def _changed(env: VectorEnv, progress: Scalar, env_steps: Scalar) -> dict[str, Any]:

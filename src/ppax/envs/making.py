@@ -20,7 +20,7 @@ from ppax.core.unknown_names import refusing_unknown
 from ppax.envs import builtin, imported
 from ppax.envs.adaptive_ranges import adaptive_of, with_ends, without_ends
 from ppax.envs.builtin.navigator import CROWD
-from ppax.envs.curriculum import check_schedule, values_at
+from ppax.envs.curriculum import check_schedule, extreme_values, values_at
 from ppax.envs.hosting.action_filter import FILTER
 from ppax.envs.hosting.faults import close_all
 from ppax.envs.hosting.host_env import HostEnv, host
@@ -413,8 +413,8 @@ def _reached(env: VectorEnv) -> dict[str, dict[str, Any]]:
 
     The result is {name: {"low": least value, "high": largest value}}.
     """
-    both = [values_at(env, progress) for progress in (0, 1)]
-    ends = {name: [end for values in both if name in values for end in _both_ends(values[name])] for name in both[1]}
+    seen = extreme_values(env)
+    ends = {name: [end for values in seen if name in values for end in _both_ends(values[name])] for name in seen[1]}
     return {name: {"low": min(values), "high": max(values)} for name, values in ends.items()}
 
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 
 from ppax.core.parts import slot
 from ppax.core.protocols import Optimizer
@@ -121,7 +122,21 @@ class Muon:
             adam_b2=self.b2,
             adam_learning_rate=learning_rate * self.adam_scale,
             consistent_rms=self.consistent_rms,
+            muon_weight_dimension_numbers=_weight_matrices,
         )
+
+
+def _weight_matrices(params: Params) -> Any:
+    """Return for each parameter the axes of its matrix, or None, as `optax.contrib.muon` reads them.
+
+    The log standard deviations of gSDE have two axes, too, but multiply nothing.
+    """
+
+    def one(path: Any, x: Array) -> Any:
+        is_matrix = x.ndim == 2 and getattr(path[-1], "key", "") != "log_std"
+        return optax.contrib.MuonDimensionNumbers() if is_matrix else None
+
+    return jax.tree_util.tree_map_with_path(one, params)
 
 
 @part

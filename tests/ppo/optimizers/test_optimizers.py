@@ -308,3 +308,14 @@ def test_every_number_is_traced_and_changes_the_result(part):
     together = jax.vmap(after)([jnp.stack(x) for x in zip(*swept, strict=True)])
     one_by_one = np.stack([after(x) for x in swept])
     np.testing.assert_allclose(together, one_by_one, rtol=1e-4, atol=1e-5)
+
+
+def test_muon_leaves_log_standard_deviations_of_gsde_to_adam():
+    """They have two axes, but are no matrix: an orthogonalised step would have the same size for any gradient."""
+    params = {"policy": {"kernel": jnp.ones((4, 2))}, "log_std": jnp.zeros((4, 2))}
+    gradient = jax.tree.map(lambda x: jnp.arange(8.0).reshape(4, 2) - 3.0, params)
+    chosen, adam = Muon()(RATE), optax.adam(RATE, b1=Muon().b1, b2=Muon().b2, nesterov=True)
+    updates, _ = chosen.update(gradient, chosen.init(params), params)
+    expected, _ = adam.update(gradient, adam.init(params), params)
+    np.testing.assert_allclose(updates["log_std"], expected["log_std"], rtol=1e-6)
+    assert np.abs(updates["policy"]["kernel"] - expected["policy"]["kernel"]).max() > 0.1 * RATE

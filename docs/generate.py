@@ -126,7 +126,7 @@ def learning_curves() -> list[str]:
         "half a million steps.",
         "`python benchmarks/curves.py`",
         "",
-        f"{report['hardware']['cores']} cores; jax {report['versions']['jax']}; {report['seeds']} seeds.",
+        f"{cores(report['hardware'])}; jax {report['versions']['jax']}; {report['seeds']} seeds.",
         "",
         "| task | processor | | fast | plain | bfloat16 |",
         "|---|---|---|---|---|---|",
@@ -150,7 +150,7 @@ def section(name: str, end: str = "") -> str:
     report = json.loads((RESULTS / f"{name}{end}.json").read_text())
     machine, versions, (of_title, variables) = report["hardware"], report["versions"], BESIDE[end]
     lines = [f"### {TITLES[name]}{of_title}", "", f"{report['task']}. `{variables}{COMMANDS[name]}`", ""]
-    devices = machine.get("devices", f"{machine['cpu']}, {machine['cores']} cores")
+    devices = machine.get("devices", f"{machine['cpu']}, {cores(machine)}")
     lines += [f"{devices}; jax {versions['jax']}; {report['date'][:10]}.", ""]
     lines += ["| ratio | case | median (range) | target | |", "|---|---|---|---|---|"]
     for panel in report["panels"]:
@@ -760,10 +760,15 @@ def machines(rows: list[Any]) -> dict[tuple[str, ...], list[Any]]:
         about, packages = score.about, score.about["packages"]
         versions = f"ppax {about['ppax']}", f"jax {packages['jax']}", f"Python {about['python']}"
         device = about["processor"] if about["platform"] == "cpu" else about["device"]
-        hardware = f"{device}, {about['cores']} cores"
+        hardware = f"{device}, {cores(about)}"
         seeds = f"seeds {score.seeds[0]} to {score.seeds[-1]}"
         groups.setdefault((about["time"][:10], hardware, *versions, seeds), []).append(score)
     return groups
+
+
+def cores(machine: dict[str, Any]) -> str:
+    """The number of cores in words."""
+    return f"{machine['cores']} core{'s' * (machine['cores'] != 1)}"
 
 
 def machine_line(group: list[Any]) -> str:

@@ -231,13 +231,15 @@ def conclude(path: Path, plan: Plan, members: Sequence[Member], total: int) -> S
 def conclude_study(result: SweepResult, recorded: Recorded, best: Any) -> SweepResult:
     """Return `result` with the best trial of a study of Optuna, and write the result to result.json.
 
-    `best` is that trial. If another worker of the study has trained it, in another directory, its run file is written
-    to best.toml; otherwise the best.toml that `conclude` has written for the members in `recorded` stays.
+    `best` is that trial. If `conclude` has written best.toml for another one, the trial's run file replaces it: where
+    another worker of the study has trained the trial, and where a setting with a higher IQM has a member without a
+    score, so that the study counts it as pruned.
     """
-    path, numbers = result.run_dir, {member.setting for member in recorded.members}
+    path, trials = result.run_dir, {member.number: member.setting for member in recorded.members}
     text = f"best trial of the study: {best.number}, score {number_cell(best.score)}"
-    if best.number not in numbers:
+    if best.number not in trials.values():
         text += f", of {best.run}: {described_values(best.values)}"
+    if trials[result.settings[0].members[0].number] != best.number:
         seed = plans.seeds_of(recorded.run_config, recorded.plan)[0]
         trial = plans.member(recorded.run_config, 0, best.number, best.values, seed)
         safe_files.write_text(path / BEST, BEST_HEAD + config.to_toml(run_file_of(trial)))

@@ -4,7 +4,9 @@ import contextlib
 import dataclasses
 import json
 import math
+import shutil
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from ppax.core import imports
 from ppax.core.types import ConfigError
 from ppax.reports.statistics import iqm
 from ppax.run import checkpoint
-from ppax.sweeps import LogUniform, Optuna, directory, member, runs
+from ppax.sweeps import LogUniform, Optuna, directory, member, results, runs
 from ppax.training.loop import MEASURED
 from support.sweeping import signalling
 
@@ -107,6 +109,16 @@ def test_the_value_of_a_trial_is_the_iqm_of_its_members(whole):
     assert whole.study == f"best trial of the study: {best.number}, score {best.value:.4g}"
     assert str(whole).endswith(whole.study)
     assert config.read(whole.best) == config.read(whole.settings[0].members[0].run_dir / "run.toml")
+
+
+def test_best_toml_is_of_the_best_trial_also_where_the_ranking_has_another_first(whole, tmp_path):
+    path = tmp_path / "study"
+    shutil.copytree(whole.run_dir, path)
+    first, *others = whole.settings
+    best = SimpleNamespace(number=first.members[0].number // SEEDS, score=1.0, run="", values=first.values)
+    ranked = dataclasses.replace(whole, run_dir=path, settings=(*others, first))
+    found = results.conclude_study(ranked, directory.read(path), best)
+    assert config.read(found.best)["agent"]["learning_rate"] == first.values[RATE] != others[0].values[RATE]
 
 
 def test_the_pruner_sees_the_mean_of_a_trials_members_and_stops_all_of_them(whole):

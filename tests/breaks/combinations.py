@@ -112,6 +112,13 @@ MUTATIONS = [
         "envs/curriculum.py",
     ),
     Mutation(
+        "the pool resets with keys of environments that step",
+        "jax.vmap(partial(jax.random.fold_in, data=POOL))(key[:size])",
+        "key[:size]",
+        ("tests/envs/test_resets.py::test_the_pool_does_not_draw_with_the_keys_of_environments_that_step",),
+        "envs/vector.py",
+    ),
+    Mutation(
         "Muon orthogonalises log standard deviations",
         ' and getattr(path[-1], "key", "") != "log_std"',
         "",

@@ -34,7 +34,11 @@ def test_each_step_has_new_resets():
 
 
 def test_a_pool_larger_than_the_number_of_environments_shares_nothing():
-    np.testing.assert_array_equal(starts(PoolResets(64), range(10)), starts(fresh_resets, range(10)))
+    assert len(np.unique(starts(PoolResets(64), range(10)), axis=0)) == 10
+
+
+def test_the_pool_does_not_draw_with_the_keys_of_environments_that_step():
+    assert not np.isin(starts(PoolResets(64), range(10)), starts(fresh_resets, range(10))).any()
 
 
 def test_the_program_resets_only_as_many_as_the_pool_size():

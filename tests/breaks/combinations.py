@@ -20,10 +20,10 @@ MUTATIONS = [
     ),
     Mutation(
         "an agent for other players is evaluated",
-        "    if isinstance(env, VectorEnv):\n        require_fit",
-        "    if False:\n        require_fit",
+        "        require_players(agent, self.env)\n",
+        "",
         ("tests/agents/test_agent_protocol.py::test_an_agent_for_another_number_of_agents_is_not_evaluated",),
-        "training/evaluation.py",
+        "training/backends.py",
     ),
     Mutation(
         "a group's independent players are not counted",
@@ -34,7 +34,7 @@ MUTATIONS = [
     ),
     Mutation(
         "the first reset does not know the schedule",
-        "start_actor(agent, at_start, actor_key)",
+        "start_actor(agent, at_start(env, ranges), actor_key)",
         "start_actor(agent, env, actor_key)",
         ("tests/training/test_sweeps.py::test_the_first_environments_have_the_values_that_a_schedule_begins_with",),
         "training/loop.py",

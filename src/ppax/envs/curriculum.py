@@ -49,6 +49,14 @@ def scheduled(env: VectorEnv, progress: Scalar, env_steps: Scalar, ranges: Any =
     return Scheduled(dataclasses.replace(env, env=inner), numbers)
 
 
+def at_start(env: Any, ranges: Any) -> Any:
+    """Return the environment as its schedule has it before the first step; one on the host has none, and stays.
+
+    `ranges` is the first state of the adaptive ranges, if the environment has any.
+    """
+    return scheduled(env, 0.0, 0.0, ranges).env if isinstance(env, VectorEnv) else env
+
+
 def values_at(env: VectorEnv, progress: float, env_steps: float | None = None) -> dict[str, Any]:
     """Return the values that the schedule gives the environment's parameters at a time of training, as `env_params`.
 

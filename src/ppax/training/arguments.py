@@ -131,6 +131,14 @@ def require_fit(agent: Agent, env: Env) -> None:
         )
 
 
+def require_players(agent: Agent, env: Env) -> None:
+    """Raise ConfigError unless the compiled environment `env` has the agents and groups that `agent` requires.
+
+    Its number of environments does not matter: evaluations play in as many copies as they need.
+    """
+    require_fit(agent, dataclasses.replace(env, num_envs=agent.requires.num_envs or env.num_envs))
+
+
 def require_limits(env: Env, num_steps: int) -> None:
     """Raise ConfigError if `env.num_envs` or the rollout length `num_steps` is above a limit that `env` declares.
 

@@ -26,7 +26,7 @@ from ppax.envs.stagger import longest_episode
 from ppax.envs.vector import VectorEnv, never_ends
 from ppax.envs.wrappers.wrapper import render
 from ppax.storage.cache import kept_programs
-from ppax.training.arguments import require_fit
+from ppax.training.arguments import require_fit, require_players
 from ppax.training.collection import collect
 from ppax.training.compiled import CompiledTraining
 from ppax.training.episodes import CompiledEpisodes, CompiledScene
@@ -111,6 +111,7 @@ class Compiled:
         The function plays the first episode of each of `episodes` streams (one agent in one environment), and cuts it
         after `max_steps` steps. Of `learner` only shapes are read.
         """
+        require_players(agent, self.env)
         yield CompiledEpisodes(agent, ended(self.env), learner, episodes, deterministic)
 
     @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from ppax.envs import Env, require_native
 from ppax.envs import ended as at_end
 from ppax.envs.vector import VectorEnv
 from ppax.storage.cache import kept_programs
-from ppax.training.arguments import require_agent, require_env, require_fit, require_key, require_learner
+from ppax.training.arguments import require_agent, require_env, require_key, require_learner, require_players
 from ppax.training.backends import backend_of
 from ppax.training.episodes import PlayedEpisodes, run_episodes
 from ppax.training.loop import make_key, require_new_names
@@ -298,13 +297,6 @@ class Evaluator:
         )
 
 
-def _require_played(agent: Agent, env: Env) -> None:
-    """Raise ConfigError unless `agent` can play in `env`, in as many copies of it as there are episodes."""
-    require_agent(agent)
-    if isinstance(env, VectorEnv):
-        require_fit(agent, dataclasses.replace(env, num_envs=agent.requires.num_envs or env.num_envs))
-
-
 @refusing_unknown
 def evaluate(
     agent: Agent,
@@ -333,7 +325,7 @@ def evaluate(
             "ppax.play_episodes(agent, env, learner, key, episodes), which returns arrays"
         )
     require_env(env)
-    _require_played(agent, env)
+    require_agent(agent)
     require_learner(agent, learner)
     require_key(key)
     if max_steps is None:
@@ -363,7 +355,8 @@ def play_episodes(
     """
     env = at_end(require_native(env, "ppax.play_episodes", "write ppax.evaluate(agent, env, learner, key, episodes)"))
     require_whole(episodes, "episodes")
-    _require_played(agent, env)
+    require_agent(agent)
+    require_players(agent, env)
     require_learner(agent, learner)
     require_key(key)
     if max_steps is None:

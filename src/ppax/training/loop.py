@@ -25,7 +25,7 @@ from ppax.devices.sharding import SAME, SPLIT
 from ppax.devices.tracing import renewed
 from ppax.envs import Env, require_native, scheduled
 from ppax.envs.adaptive_ranges import adapt_ranges, first_ranges
-from ppax.envs.curriculum import Scheduled
+from ppax.envs.curriculum import Scheduled, at_start
 from ppax.envs.vector import VectorEnv
 from ppax.ppo.forward import remembered
 from ppax.training.arguments import require_arguments, require_consistent, require_fit, require_key, require_limits
@@ -75,10 +75,9 @@ def start(agent: Agent, env: Env, num_steps: int, key: Key, iterations_per_env_r
         require_consistent(agent)
     learner_key, actor_key, run_key = jax.random.split(key, 3)
     ranges = first_ranges(env)
-    at_start = scheduled(env, 0.0, 0.0, ranges).env if isinstance(env, VectorEnv) else env
     state = TrainState(
         learner=agent.init(env.observation_space, learner_key),
-        actor=start_actor(agent, at_start, actor_key),
+        actor=start_actor(agent, at_start(env, ranges), actor_key),
         key=run_key,
         iteration=jnp.int32(0),
         env_steps=counter.zero(),

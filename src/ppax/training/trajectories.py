@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from ppax.devices import sharding
 from ppax.envs import Env, ended, require_native
 from ppax.envs.vector import VectorEnv
 from ppax.envs.wrappers.wrapper import unwrapped
-from ppax.training.arguments import require_arguments, require_fit
+from ppax.training.arguments import require_arguments, require_players
 from ppax.training.collection import start_actor
 from ppax.training.episodes import act_and_step
 
@@ -78,7 +77,7 @@ def trajectory(
         )
     require_arguments(agent, native)
     # self-play requires its number of environments for learning alone
-    require_fit(agent, dataclasses.replace(native, num_envs=agent.requires.num_envs or native.num_envs))
+    require_players(agent, native)
     if actor is not None and len(actor.first) != native.num_streams:
         raise ConfigError(
             f"actor: has {len(actor.first)} streams, {native.name or 'the environment'} has {native.num_streams}: give "

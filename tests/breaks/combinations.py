@@ -112,6 +112,13 @@ MUTATIONS = [
         "envs/curriculum.py",
     ),
     Mutation(
+        "a metric that is missing where a time limit cuts is NaN",
+        "            elif self.spec.metrics and np.isnan(arrays.metrics[place]).any():\n",
+        "            elif False:\n",
+        ("tests/system/test_episode_metrics.py::test_a_metric_that_is_missing_where_a_time_limit_cuts_is_no_nan",),
+        "envs/hosting/batch.py",
+    ),
+    Mutation(
         "the pool resets with keys of environments that step",
         "jax.vmap(partial(jax.random.fold_in, data=POOL))(key[:size])",
         "key[:size]",

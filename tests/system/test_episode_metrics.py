@@ -187,6 +187,29 @@ def test_a_missing_entry_names_the_environment_and_the_remedy():
         rows_of(env, agent_for(env), 1)
 
 
+class Endless(gymnasium.Env):
+    """Environment that gives its metric at an end of its own alone, which never comes."""
+
+    observation_space, action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,)), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+def test_a_metric_that_is_missing_where_a_time_limit_cuts_is_no_nan():
+    """A recorder of episodes inside of the limit reports the end at the reset: the error is that of other ends."""
+
+    def recorded():
+        return gymnasium.wrappers.TimeLimit(gymnasium.wrappers.RecordEpisodeStatistics(Endless()), 5)
+
+    env = host(recorded, ENVS, info_metrics=["is_success"])
+    with pytest.raises(ppax.EnvError, match=r"(?s)environment \d failed in step.*info lacks one of is_success"):
+        rows_of(env, agent_for(env), 2)
+
+
 @pytest.mark.parametrize("name", ["loss", "episode_return", "seconds", "a/b"])
 def test_names_of_other_metrics_are_refused(name):
     class Named(HostCounting):

@@ -205,8 +205,14 @@ class EnvBatch:
             raise
         except RAISED:
             raise self._failure(i, "reset", None, traceback.format_exc()) from None
-        if self.cut[i] and arrays.episode_stats is not None:  # the recorder sees the end of the cut episode here
-            arrays.episode_stats.over[place] = False
+        if arrays.episode_stats is not None and np.any(arrays.episode_stats.over[place]):
+            # a recorder inside of a time limit reports here the end of the episode that the limit has cut
+            if self.cut[i]:
+                arrays.episode_stats.over[place] = False
+            elif self.spec.metrics and np.isnan(arrays.metrics[place]).any():
+                names = ", ".join(self.spec.metrics)
+                text = f"info lacks one of {names} at the end of an episode that a time limit cut"
+                raise self._failure(i, "step", None, f"{text}: give it there, or leave it out of info_metrics")
         self.over[i], self.cut[i], self.left[i] = False, False, 0
 
     def _failure(self, i: int, verb: str, action: Any, cause: str) -> Failure:

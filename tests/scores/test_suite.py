@@ -66,7 +66,7 @@ def test_the_public_suite_has_environments_of_many_libraries_by_the_defaults_alo
         assert row.threshold is None
         assert not row.controls
         assert (row.reference is None) == (not row.source)
-        assert row.seeds == (5 if row.target.startswith(("gymnasium/", "minigrid/")) else 10)
+        assert row.seeds == (5 if row.target.startswith(("gymnasium/", "minigrid/", "craftax/")) else 10)
         assert row.given() == {**DEFAULTS, "env": row.target, "total_steps": row.steps} | row.options
 
 

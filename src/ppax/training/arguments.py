@@ -405,7 +405,7 @@ def _require_tree(value: Any, name: str) -> None:
 
 
 def _missing(value: Any, members: tuple[str, ...]) -> list[str]:
-    """Return those of `members` that `value` lacks; of a class, which is no object, all."""
+    """Return the names in `members` that the object `value` lacks: all of them if it is a class."""
     return [name for name in members if isinstance(value, type) or not hasattr(value, name)]
 
 

@@ -52,7 +52,8 @@ def scheduled(env: VectorEnv, progress: Scalar, env_steps: Scalar, ranges: Any =
 def at_start(env: Any, ranges: Any) -> Any:
     """Return the environment with the parameters that its schedule sets before the first step.
 
-    An environment on the host, which has no schedule, is returned unchanged. `ranges` is the first state of the adaptive ranges, if the environment has any.
+    An environment on the host, which has no schedule, is returned unchanged. `ranges` is the first state of the
+    adaptive ranges, if the environment has any.
     """
     return scheduled(env, 0.0, 0.0, ranges).env if isinstance(env, VectorEnv) else env
 

@@ -41,11 +41,18 @@ MUTATIONS = [
     ),
     Mutation(
         "an agent that died is dropped while its teammate waits",
-        "if missing[i - rows.start] and self._waits[team].any():",
+        "if missing[i - rows.start] and self._waits[team].any() and self.left[i] < self._begun[i]:",
         "if missing[i - rows.start] and self._waits[i]:",
         (
             "tests/training/host/test_episodes.py::test_an_agent_that_died_plays_again_after_the_reset_that_a_cut_teammate_waits_for",
         ),
+        "training/host/episodes.py",
+    ),
+    Mutation(
+        "an evaluation waits for ever for an agent that never appears",
+        " and self.left[i] < self._begun[i]:",
+        ":",
+        ("tests/training/host/test_episodes.py::test_an_agent_that_never_appears_does_not_keep_an_evaluation_going",),
         "training/host/episodes.py",
     ),
     Mutation(

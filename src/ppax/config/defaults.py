@@ -227,7 +227,7 @@ def recorded_defaults(recorded: Config, plain: Config) -> RecordedDefaults:
     preset, the environment is not made to find out its kind: the result is the candidate from which the fewest of the
     run's options differ, among the defaults of every kind and `plain`, from which runs of objects in Python
     (`ppax.PPO`, `ppax.fit`) start. One agent per environment, no short time limit, and actions with bounds near -1 and
-    1 are assumed: what other environments have by default seems to be given (reports say so).
+    1 are assumed: of other environments the result lacks the lower gamma and the squashed distribution.
     """
     name = recorded.get(PRESET)
     if isinstance(name, str) and name in presets():

@@ -65,7 +65,7 @@ class PoolResets:
         `needed` [E] marks the environments to reset; `key` has one key for each environment, [E].
         """
         size = min(self.size, needed.shape[0])
-        own = jax.vmap(partial(jax.random.fold_in, data=POOL))(key[:size])  # those environments step with their keys
+        own = jax.vmap(partial(jax.random.fold_in, data=POOL))(key[:size])  # the keys are those of steps, too
         resets = jax.vmap(env.reset)(own)
         place = (jnp.cumsum(needed) - 1) % size  # [E]
         assigned: EnvReset = jax.tree.map(lambda x: x[place], resets)

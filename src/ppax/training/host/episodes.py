@@ -160,6 +160,7 @@ class _Episodes:
     ):
         quota = np.full(streams, episodes // streams) + (np.arange(streams) < episodes % streams)
         self.left, self.max_steps = quota, max_steps  # episodes still to play [B]
+        self._begun = quota.copy()  # those at the last reset of all environments
         self._returns, self._lengths = np.zeros(streams), np.zeros(streams, int)
         self._absent, self._unplayed = np.zeros(streams, int), 0
         self._waits = np.zeros(streams, bool)  # for the next reset of all environments, as its episode was cut
@@ -190,7 +191,7 @@ class _Episodes:
         left = self.left.reshape(-1, self._num_agents)
         num_envs, total = len(left), left.sum(axis=0)
         self.left = (total // num_envs + (np.arange(num_envs)[:, None] < total % num_envs)).reshape(-1)
-        self._waits[:] = False
+        self._waits[:], self._begun = False, self.left.copy()
         self._returns[:], self._lengths[:], self._absent[:] = 0.0, 0, 0
         self._games += 1
 
@@ -232,8 +233,8 @@ class _Episodes:
                 self.left[i] -= 1
                 self.ended += 1
             team = slice(i - i % self._num_agents, i - i % self._num_agents + self._num_agents)
-            if missing[i - rows.start] and self._waits[team].any():
-                self._waits[i] = True  # it plays again after the reset that its team waits for
+            if missing[i - rows.start] and self._waits[team].any() and self.left[i] < self._begun[i]:
+                self._waits[i] = True  # it has played, and will again after the reset that its team awaits
             elif missing[i - rows.start]:
                 self._unplayed += self.left[i]
                 self.left[i] = 0

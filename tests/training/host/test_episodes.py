@@ -32,7 +32,7 @@ def test_an_agent_that_died_plays_again_after_the_reset_that_a_cut_teammate_wait
 def test_an_agent_that_never_appears_does_not_keep_an_evaluation_going():
     """Neither where nobody plays, nor where its teammate plays for ever and is cut."""
     no = np.zeros(2, bool)
-    for valid, unplayed in ((no, 4), (np.array([False, True]), 2)):
+    for valid, unplayed in ((no, 4), (np.array([True, False]), 2)):
         run, step = _Episodes(2, 2, 4, MAX_STEPS), HostStep([], valid.astype(np.float32), no, no, no, valid, None)
         for _ in range(10):
             for _ in range(10 * MAX_STEPS):

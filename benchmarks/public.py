@@ -26,7 +26,7 @@ from defaults import TASKS
 from ppax.reports.statistics import difference_of, iqm, iqm_band, statistics_of
 from ppax.scores import normalised, suite, tables
 from ppax.scores.curves import COLORS, draw_profile
-from ppax.scores.results import Score
+from ppax.scores.results import Score, save_score
 from public_sb3 import env_id
 
 FOLDER = Path(__file__).parent / "results" / "public"
@@ -34,6 +34,8 @@ OURS = "ppax"
 PEERS = {"sb3": "Stable-Baselines3", "sb3-zoo": "SB3 Zoo's settings"}  # folders in FOLDER
 SETTINGS = {"sb3": "default", "sb3-zoo": "zoo"}  # that their files must have
 LEAST_SEEDS = 2  # of a peer, for a row that is compared: one seed has no spread
+LEAST_FOR_INTERVAL = 3  # seeds: the bootstrap of two is only their minimum and maximum
+RESAMPLES = 2_000
 # Environments on which a default was chosen or changed: those of benchmarks/defaults.py, and two whose low scores in
 # this suite led to another default (gamma with short time limits, gradient steps with small images)
 CHOSEN_ON = {*TASKS, "jaxmarl/MPE_simple_spread_v3", "minigrid/MiniGrid-DoorKey-5x5-v0"}
@@ -45,6 +47,8 @@ def main() -> None:
     """Write all files."""
     scores = {score.row.name: score for score in tables.published(FOLDER)}
     rows = [scores[row.name] for row in suite.read_suite(suite.PUBLIC) if row.name in scores]
+    for score in rows:
+        save_score(score, FOLDER)  # with the present reference of the row
     measured = {score.row.name: members_of(score) for score in rows}
     summary = {
         "groups": {name: group_summary(group) for name, group in groups_of(rows).items()},
@@ -69,20 +73,32 @@ def groups_of(rows: list[Score]) -> dict[str, list[Score]]:
         "a default was chosen on them": [score for score in rows if score.row.target in CHOSEN_ON],
         "no default was chosen on them": [score for score in rows if score.row.target not in CHOSEN_ON],
         "published after as many steps": [score for score in rows if score.row.reference_steps == score.row.steps],
+        "without MinAtar, whose published scores are read off figures": [
+            score for score in rows if not score.row.target.endswith("-MinAtar")
+        ],
         "MuJoCo": [score for score in rows if score.row.target.endswith("-v5")],
     }
 
 
 def group_summary(rows: list[Score]) -> dict[str, Any]:
-    """Aggregates of normalised scores over `rows`: IQM, optimality gap, and how many rows reach their reference.
+    """Aggregates of normalised scores over `rows`, and how many rows reach their reference: by the IQM, by the mean.
 
-    `surely` counts rows whose whole interval does. The optimality gap is how far runs stay below 1 on average, where
-    those above it count as 1 (Agarwal et al. 2021).
+    `surely` counts rows whose whole interval does.
     """
     values = [np.nan_to_num(normalised.normalised(score)) for score in rows]
-    gap = float(np.mean([np.mean(np.maximum(1.0 - one, 0.0)) for one in values]))
     surely = sum(score.statistics.low >= (score.row.reference or math.inf) for score in rows)
-    return {**normalised.aggregate(values)._asdict(), "gap": gap, "surely": surely}
+    by_mean = sum(float(np.mean(one)) >= 1.0 for one in values)
+    return {**aggregates(values), "surely": surely, "by_mean": by_mean}
+
+
+def aggregates(values: list[np.ndarray]) -> dict[str, Any]:
+    """IQM with its interval, optimality gap, and mean of normalised scores [seeds] of several rows.
+
+    The optimality gap is how far runs stay below 1 on average, where those above it count as 1 (Agarwal et al. 2021).
+    """
+    gap = float(np.mean([np.mean(np.maximum(1.0 - one, 0.0)) for one in values]))
+    mean = float(np.mean([np.mean(one) for one in values]))
+    return {**normalised.aggregate(values)._asdict(), "gap": gap, "mean": mean}
 
 
 def members_of(score: Score) -> dict[str, Members]:
@@ -128,11 +144,28 @@ def row_summary(score: Score, methods: dict[str, Members]) -> dict[str, Any]:
             **statistics_of(values.tolist())._asdict(),
             "seeds": len(members),
             "seconds": sum(member["seconds"] for member in members) / len(members),
+            "seconds_to_reference": seconds_to(score.row.reference, members),
             "normalised": None if shares is None else iqm(np.nan_to_num(shares).tolist()),
         }
         if name != OURS:
             difference = difference_of(values_of(methods[OURS]).tolist(), values.tolist())
             found[name]["better"] = [difference.better, difference.better_low, difference.better_high]
+    return found
+
+
+def seconds_to(reference: float | None, members: Members) -> list[float] | None:
+    """Seconds of training until the learning curve reaches the reference, of the seeds that do; None without one.
+
+    The curve is the mean return of training episodes, whose actions are sampled. Time passes evenly with the steps.
+    """
+    if reference is None:
+        return None
+    found = []
+    for member in members:
+        reached = (steps for steps, value in member["curve"] if value is not None and value >= reference)
+        steps = next(reached, None)
+        if steps is not None:
+            found.append(member["seconds"] * steps / member["env_steps"])
     return found
 
 
@@ -159,15 +192,26 @@ def pairs_with(peer: str, rows: list[Score], measured: dict[str, dict[str, Membe
 
 
 def together(pairs: list[Pair], peer: str) -> dict[str, Any] | None:
-    """IQM of ppax and of a peer over the rows that both have, and the mean probability that a seed of ppax is better.
+    """Aggregates of ppax and of a peer over the rows that both have, and the probability that a seed of ppax is better.
 
-    None for fewer than two rows.
+    The probability is the mean over the rows, with the 95 % interval of a bootstrap over the seeds of each row. None
+    for fewer than two rows.
     """
     if len(pairs) < 2:
         return None
-    ours, theirs = (normalised.aggregate(rows)._asdict() for rows in zip(*pairs, strict=True))
+    ours, theirs = (aggregates([np.nan_to_num(row) for row in rows]) for rows in zip(*pairs, strict=True))
     better = [difference_of(one.tolist(), other.tolist()).better for one, other in pairs]
-    return {OURS: ours, peer: theirs, "better": float(np.mean(better))}
+    rng = np.random.default_rng(0)
+    drawn = np.mean([resampled_better(one, other, rng) for one, other in pairs], axis=0)
+    low, high = normalised.percentile_interval(drawn)
+    return {OURS: ours, peer: theirs, "better": [float(np.mean(better)), low, high]}
+
+
+def resampled_better(ours: np.ndarray, theirs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Probabilities [RESAMPLES] that a seed of ppax is better than one of a peer, with seeds drawn again."""
+    one, other = (rng.choice(row, (RESAMPLES, len(row))) for row in (ours, theirs))
+    above, equal = (compare(one[:, :, None], other[:, None, :]) for compare in (np.greater, np.equal))
+    return np.asarray((above + 0.5 * equal).mean(axis=(1, 2)))
 
 
 def profiles(rows: list[Score], measured: dict[str, dict[str, Members]]) -> dict[str, list[np.ndarray]]:
@@ -178,7 +222,8 @@ def profiles(rows: list[Score], measured: dict[str, dict[str, Members]]) -> dict
         pairs = pairs_with(peer, rows, measured)
         if len(pairs) > 1:
             ours, theirs = map(list, zip(*pairs, strict=True))
-            return drawn | {f"{OURS}, {len(pairs)} of them": ours, f"{peer}, the same {len(pairs)}": theirs}
+            # the peer second: in the color that it has in the other picture
+            return drawn | {f"{peer}, {len(pairs)} environments": theirs, f"{OURS}, the same {len(pairs)}": ours}
     return drawn
 
 
@@ -249,7 +294,7 @@ def draw_curves(rows: list[Score], measured: dict[str, dict[str, Members]], path
                 continue
             steps = np.linspace(max(c[0, 0] for c in curves), min(c[-1, 0] for c in curves), POINTS)
             middle, low, high = iqm_band(np.array([np.interp(steps, c[:, 0], c[:, 1]) for c in curves]))
-            if len(curves) > 1:
+            if len(curves) >= LEAST_FOR_INTERVAL:
                 axis.fill_between(steps, low, high, color=color, alpha=0.2, lw=0)
             axis.plot(steps, middle, color=color, label=f"{name}, {counted(len(members), 'seed')}")
         if score.row.reference is not None:

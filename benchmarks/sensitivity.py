@@ -19,7 +19,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,7 @@ from report import Report
 
 ROWS = ("Acrobot", "MountainCar", "MountainCarContinuous", "Pendulum", "CartPole-masked")  # of the public suite
 SEEDS = 10
+LOW = 0.75  # score below which the lowest seed of a cell is printed
 NUMBERS = {  # name in the picture, and option
     "learning rate": "agent.learning_rate",
     "horizon of gamma": "agent.gamma",
@@ -166,14 +167,20 @@ def scores(group: dict[str, config.Built], sampled: bool, seeds: Sequence[int]) 
     return {name: (trained[i].tolist(), float(random[i].mean())) for i, name in enumerate(group)}
 
 
-def relative(own: dict[str, Any], setting: str) -> tuple[float, bool]:
-    """The IQM of a setting, 0 for the untrained policy and 1 for the defaults; whether it differs from the defaults.
+class Cell(NamedTuple):
+    """Scores of a setting, 0 for the untrained policy and 1 for the IQM of the defaults."""
 
-    It differs if the 95 % intervals of both do not overlap.
-    """
+    iqm: float
+    lowest: float  # seed
+    differs: bool  # the 95 % interval of its IQM does not overlap that of the defaults
+
+
+def relative(own: dict[str, Any], setting: str) -> Cell:
+    """The scores of a setting beside those of the defaults."""
     usual, this = (statistics_of(own[name]["scores"]) for name in ("defaults", setting))
     random = own["defaults"]["random"]
-    return (this.iqm - random) / (usual.iqm - random), this.high < usual.low or this.low > usual.high
+    iqm, lowest = ((score - random) / (usual.iqm - random) for score in (this.iqm, this.minimum))
+    return Cell(iqm, lowest, this.high < usual.low or this.low > usual.high)
 
 
 def draw(cells: dict[str, dict[str, Any]], hardware: dict[str, Any], path: Path) -> None:
@@ -186,20 +193,21 @@ def draw(cells: dict[str, dict[str, Any]], hardware: dict[str, Any], path: Path)
     names = [name for name in ROWS if "defaults" in cells.get(name, {})]
     labels = [*NUMBERS, *SWITCHES]
     grid = np.full((len(labels), 2 * len(names)), np.nan)
-    differs = np.zeros(grid.shape, bool)
+    filled: dict[tuple[int, int], Cell] = {}
     for column, name in enumerate(names):
         for line, label in enumerate(labels):
             for side, ending in enumerate(("x0.5", "x2") if label in NUMBERS else ("off",)):
                 if f"{label} {ending}" in cells[name]:
-                    grid[line, 2 * column + side], differs[line, 2 * column + side] = relative(
-                        cells[name], f"{label} {ending}"
-                    )
+                    place = line, 2 * column + side
+                    filled[place] = relative(cells[name], f"{label} {ending}")
+                    grid[place] = filled[place].iqm
     figure, axis = plt.subplots(figsize=(2.1 * len(names) + 3, 0.36 * len(labels) + 1.6), layout="constrained")
     image = axis.imshow(np.clip(grid, 0, 1.2), cmap="RdYlGn", vmin=0.0, vmax=1.2, aspect="auto")
-    for (line, column), value in np.ndenumerate(grid):
-        if np.isfinite(value):
-            weight = "bold" if differs[line, column] else "normal"
-            axis.text(column, line, f"{value:.2f}", ha="center", va="center", fontsize=8, weight=weight)
+    for (line, column), cell in filled.items():
+        weight = "bold" if cell.differs else "normal"
+        axis.text(column, line, f"{cell.iqm:.2f}", ha="center", va="center", fontsize=8, weight=weight)
+        if cell.lowest < min(LOW, cell.iqm - 0.01):
+            axis.text(column + 0.46, line, f"min {cell.lowest:.2f}", ha="right", va="center", fontsize=6)
     axis.set_xticks(range(2 * len(names)), ["halved\n(off)", "doubled"] * len(names), fontsize=8)
     axis.set_yticks(range(len(labels)), labels, fontsize=9)
     for column in range(1, len(names)):
@@ -209,7 +217,8 @@ def draw(cells: dict[str, dict[str, Any]], hardware: dict[str, Any], path: Path)
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
     figure.colorbar(image, label="score: 0 untrained, 1 defaults", shrink=0.7)
-    text = f"IQM of {SEEDS} seeds; bold: the 95 % interval does not overlap that of the defaults"
+    bold = "bold: the 95 % interval does not overlap that of the defaults"
+    text = f"IQM of {SEEDS} seeds; {bold}; min: lowest seed, where it is below {LOW:g}"
     figure.supxlabel(f"{text}; {hardware.get('devices', hardware['cpu'])}", fontsize=8, color="#555555")
     figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)

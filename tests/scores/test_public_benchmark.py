@@ -39,11 +39,30 @@ def test_aggregates_of_a_group_by_hand(public):
     """Gaps of two environments: (1 + 0.5 + 0 + 0) / 4 and 0; the second alone reaches 1, with its whole interval."""
     found = public.group_summary([score([0.0, 0.5, 1.0, 1.5]), score([1.0, 1.0, 2.0, 2.0])])
     assert found["gap"] == pytest.approx((1.5 / 4 + 0.0) / 2)
-    assert (found["rows"], found["reached"], found["surely"]) == (2, 1, 1)
+    assert (found["rows"], found["reached"], found["by_mean"], found["surely"]) == (2, 1, 1, 1)
+    assert found["mean"] == pytest.approx((0.75 + 1.5) / 2)
 
 
 def test_the_optimality_gap_is_that_of_rliable(public):
     assert public.group_summary([score(list(row)) for row in FIRST])["gap"] == pytest.approx(0.28695)
+
+
+def test_seconds_to_the_published_score_are_those_of_the_first_point_that_reaches_it(public):
+    """Of 10 seconds for 100 steps: the point after 40 steps is at 4 s. The second seed never reaches the score."""
+    curves = [(20, 0.5), (40, 1.0), (60, 0.2)], [(20, None), (40, 0.9), (60, float("nan"))]
+    members = [{"seconds": 10.0, "env_steps": 100, "curve": curve} for curve in curves]
+    assert public.seconds_to(1.0, members) == [4.0]
+    assert public.seconds_to(None, members) is None
+
+
+def test_the_probability_of_improvement_and_its_interval_by_hand(public):
+    """First row: 1 of 2 x 2 pairs is won, 2 are equal: 0.5. Second row: all are lost, whatever seeds are drawn."""
+    first, second = np.array([1.0, 2.0]), np.array([0.0, 0.0, 0.0])
+    rows = [(first, np.array([1.0, 2.0])), (second, np.array([1.0, 1.0]))]
+    found = public.together(rows, "peer")["better"]
+    assert found[0] == pytest.approx((0.5 + 0.0) / 2)
+    # of 16 pairs of draws of the first row, one wins all (2, 2 against 1, 1), and one loses all
+    assert found[1:] == [0.0, 0.5]
 
 
 def test_a_peer_with_one_seed_is_shown_but_not_compared(public, tmp_path):

@@ -1,7 +1,9 @@
 """README: its Python blocks run, its commands parse, it is short; the run file of docs/run_files.md builds."""
 
+import json
 import re
 import shlex
+import statistics
 import tomllib
 from pathlib import Path
 
@@ -62,3 +64,25 @@ def test_readme_is_short_and_has_the_two_commands():
     first = blocks("sh")[0]
     assert "pip install -e . && ppax train CartPole-v1 " in first
     assert 'pip install -e ".[test]" && pytest ' in first
+
+
+def medians(name, title):
+    content = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+    (panel,) = (panel for panel in content["panels"] if panel["title"].startswith(title))
+    values = [bar["median"] for bar in panel["bars"]]
+    return f"{min(values):.1f} to {max(values):.1f} times"
+
+
+def test_the_speed_that_readme_and_the_first_page_claim_is_the_measured_one():
+    pages = README, (ROOT / "docs" / "index.md").read_text()
+    for name in ("speed", "speed_jax_0.12"):
+        speed = medians(name, "steps/s over the faster peer's")
+        assert all(speed in page for page in pages), speed
+    assert f"a compilation that takes {medians('speed', 'compile time')} as long" in README
+
+
+def test_the_seconds_to_a_score_that_the_readme_claims_are_the_measured_ones():
+    runs = json.loads((ROOT / "benchmarks" / "results" / "time_to_score.json").read_text())["tasks"]["CartPole"]
+    ours, theirs = (statistics.median(run[name]["seconds"] for run in runs) for name in ("ppax", "sb3"))
+    claim = re.search(r"a mean return of 475 on CartPole (\d+) s .*?Stable-Baselines3: (\d+) s", README)
+    assert claim.groups() == (f"{ours:.0f}", f"{theirs:.0f}")

@@ -95,8 +95,9 @@ def draw_profile(methods: Mapping[str, Sequence[np.ndarray]], path: Path) -> Non
         axes.fill_between(thresholds, low, high, color=color, alpha=0.2, lw=0)
         axes.plot(thresholds, share, color=color, label=text)
     axes.axvline(1.0, color=GREY, ls=":", lw=1, label="published reference")
-    count = len(next(iter(methods.values())))
-    axes.set_title(f"Performance profile over {count} environments", loc="left", fontsize=10)
+    counts = {len(rows) for rows in methods.values()}
+    over = f" over {counts.pop()} environments" if len(counts) == 1 else ""
+    axes.set_title(f"Performance profile{over}", loc="left", fontsize=10)
     axes.set_xlabel("normalised score (0: untrained, 1: published reference)")
     axes.set_ylabel("share of runs above the score")
     axes.set_ylim(0.0, 1.02)

@@ -249,6 +249,17 @@ def test_ends_of_the_wrong_kind():
     assert "truncations" in failed(update.check_ends, with_advantage(broken.CutIsDeath()), key())
 
 
+def test_targets_of_large_rewards_bootstrap_too():
+    """A value to which 1 is added is the same in float32 where targets are 1e9."""
+    world = world_of(Counter(), plain)
+    steps = world.rollout.steps
+    large = dataclasses.replace(steps, reward=jnp.full_like(steps.reward, 1e9))
+    world = world._replace(rollout=dataclasses.replace(world.rollout, steps=large))
+    healthy(update.check_ends, world, key())
+    cut = dataclasses.replace(world.agent, advantage=broken.CutIsDeath())
+    assert "truncations" in failed(update.check_ends, world._replace(agent=cut), key())
+
+
 def test_minibatches_that_do_not_cover_the_rollout():
     def world(part):
         found = world_of(Counter(), plain)

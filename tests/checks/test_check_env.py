@@ -29,6 +29,30 @@ def test_a_name_is_enough():
         ppax.check_env("Pendolum-v1")
 
 
+def test_groups_are_checked_each_in_its_own_spaces():
+    report = ppax.check_env(ppax.envs.grouped(ppax.make("Pursuit-3", 8), {"prey": [0], "hunters": [1, 2]}))
+    assert report.passed, str(report)
+    for name in ("finite", "magnitude", "spaces"):
+        assert [report[f"{name}/{group}"].passed for group in ("prey", "hunters")] == [True, True]
+    assert "the agents are in groups" in report["alignment"].text
+
+
+def test_a_fault_of_one_group_is_named_with_the_group():
+    inner = ppax.envs.grouped(ppax.make("Pursuit-3", 8), {"prey": [0], "hunters": [1, 2]}).env
+
+    @part
+    class Declared(type(inner)):
+        @property
+        def observation_space(self):
+            declared = super().observation_space
+            return spaces.Dict({**declared.spaces, "prey": spaces.Box(50.0, 60.0, declared["prey"].shape)})
+
+    report = ppax.check_env(VectorEnv(Declared(inner.env, inner.players), 8))
+    assert report["spaces/prey"].passed is False
+    assert "is outside [50, 60]" in report["spaces/prey"].text
+    assert report["spaces/hunters"].passed
+
+
 # ---------------------------------------------------------------- one fault each
 
 
@@ -97,6 +121,18 @@ class Counts(Counter):
         return super().step(state, action, key)
 
 
+@part
+class Keeps(Counter):
+    """Appends to a list while it is traced."""
+
+    def __post_init__(self):
+        object.__setattr__(self, "seen", [7] * self.length)
+
+    def step(self, state, action, key):
+        self.seen.append(0)
+        return super().step(state, action, key)
+
+
 @pytest.mark.parametrize(
     ("world", "check", "said"),
     [
@@ -113,6 +149,8 @@ class Counts(Counter):
             "obs of reset is weakly typed float32: made from Python numbers; give a dtype",
         ),
         (Counts(), environment.check_side_effects, "length was 3, is 4"),
+        (Keeps(2), environment.check_side_effects, "seen was [7, 7], is [7, 7, 0]"),
+        (Keeps(40), environment.check_side_effects, "7, 7], is ... 7, 7, 7, 7, 7, 7, 7, 0]"),
     ],
     ids=lambda x: type(x).__name__ if not isinstance(x, str) else "",
 )

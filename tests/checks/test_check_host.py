@@ -182,6 +182,8 @@ def test_a_fault_is_named_in_the_report(fault):
 def test_the_second_of_several_is_looked_at_too():
     report = ppax.check_env(host([Maze, lambda: Changed(obs(lambda x: x.astype(np.float64)))]))
     assert "obs is float64" in report["types"].text
+    for makers in ([Stale, Maze], [Maze, Stale]):
+        assert "the first step ends all others" in ppax.check_env(host(makers))["episodes"].text
     one, other = Maze, lambda: Changed(only_step(3, lambda x: None))
     assert "truncated is None" in ppax.check_env(host([one, other]))["shapes"].text
 

@@ -10,9 +10,10 @@ import gymnasium
 import jax
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
+from ppax.agents.groups import Groups
 from ppax.checks import environment, rollout
 from ppax.checks import host as on_host
-from ppax.checks.context import CheckContext, context_from_rollouts
+from ppax.checks.context import CheckContext, context_from_rollouts, contexts_of_policies
 from ppax.checks.report import Check, CheckResult, Report, attempt, not_tried
 from ppax.core.protocols import Environment
 from ppax.core.types import ConfigError, Key
@@ -82,7 +83,7 @@ def compiled_checks(vector: VectorEnv, key: Key) -> list[Check]:
     contexts: list[CheckContext] = []
 
     def play(key: Key) -> CheckResult:
-        contexts.append(context_from_rollouts(PPO(mlp(vector, hidden=(8,)), num_epochs=1), vector, STEPS, key))
+        contexts.append(context_from_rollouts(_untrained(vector), vector, STEPS, key))
         ends = int(contexts[0].rollout.steps.ended.sum())
         rows = f"{STEPS} steps of {vector.num_envs} environments with random actions"
         return CheckResult(True, f"{rows}: {ends} episodes ended in the last rollout", float(ends))
@@ -98,15 +99,27 @@ def compiled_checks(vector: VectorEnv, key: Key) -> list[Check]:
     for name, (check, subject) in more.items():
         checks.append(attempt(name, check, subject, next(keys)) if sound else not_tried(name))
     checks.append(attempt("rollout", play, next(keys)) if sound else not_tried("rollout"))
-    for name, of_rollout in {
-        "finite": rollout.check_finite,
-        "magnitude": rollout.check_magnitude,
-        "spaces": rollout.check_inside,
-        "final obs": rollout.check_final,
-        "alignment": rollout.check_alignment,
-    }.items():
+    of_streams = {"finite": rollout.check_finite, "magnitude": rollout.check_magnitude, "spaces": rollout.check_inside}
+    of_env = {"final obs": rollout.check_final, "alignment": rollout.check_alignment}
+    if contexts and vector.groups:  # each group's observations and actions have spaces of their own
+        groups = dict(contexts_of_policies(contexts[0], vector.num_envs))
+        for name, of_rollout in of_streams.items():
+            checks += [attempt(f"{name}/{group}", of_rollout, own) for group, own in groups.items()]
+        checks += [Check(name, None, "does not apply: the agents are in groups", None, "") for name in of_env]
+        return checks
+    for name, of_rollout in {**of_streams, **of_env}.items():
         checks.append(attempt(name, of_rollout, contexts[0]) if contexts else not_tried(name))
     return checks
+
+
+def _untrained(vector: VectorEnv) -> PPO | Groups:
+    """Return an agent for the rollout of the checks, with a small network; with groups, one for each."""
+
+    def agent(env: Any) -> PPO:
+        return PPO(mlp(env, hidden=(8,)), num_epochs=1)
+
+    groups = vector.groups
+    return Groups({name: agent(group) for name, group in groups.items()}, vector.sizes) if groups else agent(vector)
 
 
 def declared_checks(env: VectorEnv, key: Key | None = None) -> list[Check]:

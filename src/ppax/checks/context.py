@@ -13,6 +13,7 @@ import numpy as np
 import optax
 from jax import Array
 
+from ppax.agents.policies import single_policies
 from ppax.core.protocols import Agent
 from ppax.core.types import ActorState, ConfigError, Key, LearnerState, PyTree, Rollout, Transition
 from ppax.devices.platforms import rules
@@ -72,6 +73,17 @@ def make_context(
     return CheckContext(
         agent, env, learner, actor, key, rollout, _replay_program(agent), update, _probe_program(agent, env)
     )
+
+
+def contexts_of_policies(whole: CheckContext, num_envs: int) -> Iterator[tuple[str, CheckContext]]:
+    """Yield the name and the context of each policy of an agent that has several, with its share of `whole`'s rollout.
+
+    In each context, `env` has spaces and sizes of `num_envs` environments as this policy sees them.
+    """
+    members = single_policies(whole.agent, whole.env, whole.learner, whole.actor.carry, whole.rollout, num_envs)
+    for member in members:
+        start = whole.actor._replace(carry=member.carry)
+        yield member.name, make_context(member.agent, member.env, member.learner, start, whole.key, member.rollout)
 
 
 def context_after_update(agent: Agent, env: Env, num_steps: int, key: Key) -> CheckContext:

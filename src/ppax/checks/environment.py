@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import numbers as kinds
 from collections.abc import Iterator
 from functools import partial
@@ -93,10 +94,10 @@ def check_types(env: VectorEnv, key: Key) -> CheckResult:
 def check_side_effects(env: VectorEnv, key: Key) -> CheckResult:
     """Check that tracing reset and step changes no attribute of the environment."""
     inner: Any = env.env
-    before = {name: _short(value) for name, value in vars(inner).items()}
+    before = {name: repr(value) for name, value in vars(inner).items()}
     jax.eval_shape(lambda key: reset_and_step(env, key), key)
-    after = {name: _short(value) for name, value in vars(inner).items()}
-    changed = [f"{name} was {before[name]}, is {after.get(name)}" for name in before if after.get(name) != before[name]]
+    after = {name: repr(value) for name, value in vars(inner).items()}
+    changed = [f"{name} {_change(text, after.get(name))}" for name, text in before.items() if after.get(name) != text]
     new = [name for name, value in vars(inner).items() if name not in before and isinstance(value, jax.core.Tracer)]
     changed += [f"{name} holds a tracer" for name in new]
     return none_of(
@@ -160,9 +161,23 @@ def _actions(space: spaces.Space) -> Iterator[str]:
         yield f"action space {space} has a number with one value only (low = high): leave it out"
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+def _change(before: str, after: str | None) -> str:
+    """Return how the text of a value has changed, in words that show the first difference of two long texts."""
+    if after is None:
+        return f"was {_short(before)}, is gone"
+    pairs = itertools.zip_longest(before, after)
+    same = next(place for place, (old, new) in enumerate(pairs) if old != new)
+    begin = max(0, same - SHORT // 2) if max(len(before), len(after)) > SHORT else 0
+    return f"was {_short(before, begin)}, is {_short(after, begin)}"
+
+
+SHORT = 40  # characters of a value in a message
+
+
+def _short(text: str, begin: int = 0) -> str:
+    """Return at most SHORT characters of a text, from character `begin` on."""
+    cut = f"...{text[begin:]}" if begin else text
+    return cut if len(cut) <= SHORT else f"{cut[: SHORT - 3]}..."
 
 
 RESETS = 16

@@ -411,12 +411,14 @@ def check_episodes(trace: EnvTrace) -> CheckResult:
             ends += sum(int(np.logical_or(*event.step[1:]).sum()) for event in events if event.step is not None)
             continue
         length = at_once = 0
+        known = len(lengths)  # of the other environments
         for before, event in itertools.pairwise(events):
             length = 0 if event.step is None else length + 1
             if event.ended:
                 lengths.append(length)
                 at_once += before.step is None
-        if at_once > 1 and at_once >= len(lengths) - 1 and max(lengths) > 1:
+        own = lengths[known:]
+        if at_once > 1 and at_once >= len(own) - 1 and max(own) > 1:
             problems.append(f"after the first episode of environment {subject.number}, the first step ends all others")
         alike = [_same(a.obs, b.obs) for a, b in _around_ends(events)]
         if len(alike) > 1 and all(alike) and not _alike(trace.unseeded):

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ppax.agents.policies import single_policies
 from ppax.checks import environment, host, rollout, update
-from ppax.checks.context import CheckContext, context_after_update, fewest_envs, make_context
+from ppax.checks.context import CheckContext, context_after_update, contexts_of_policies, fewest_envs
 from ppax.checks.report import Check, CheckResult, Report, attempt, not_tried
 from ppax.core.protocols import Agent
 from ppax.core.types import ConfigError, Key
@@ -105,15 +104,12 @@ def _of_members(contexts: list[CheckContext], of_env: EnvChecks, env: Env, num_s
     if not contexts:
         yield not_tried("policies", "there is no rollout")
         return
-    whole: Any = contexts[0]
-    kind, (_, few, learner, actor, _, rollout, *_) = type(whole.agent).__name__, whole
-    for place, member in enumerate(single_policies(whole.agent, few, learner, actor.carry, rollout, env.num_envs)):
-        start = actor._replace(carry=member.carry)
-        context = make_context(member.agent, member.env, member.learner, start, whole.key, member.rollout)
+    kind = type(contexts[0].agent).__name__
+    for place, (policy, context) in enumerate(contexts_of_policies(contexts[0], env.num_envs)):
         keys = iter(jax.random.split(jax.random.fold_in(key, place), 16))
-        for name, (check, *arguments) in _checks_of_rollout(of_env, member.env, num_steps, keys).items():
+        for name, (check, *arguments) in _checks_of_rollout(of_env, context.env, num_steps, keys).items():
             if name not in OF_ONE:
-                yield attempt(f"{name}/{member.name}", check, context, *arguments)
+                yield attempt(f"{name}/{policy}", check, context, *arguments)
     for name in OF_ONE:
         if name not in of_env.skipped and (name != "on the host" or name in of_env.of_policy):
             text = f"does not apply: it steps all streams with one policy, and {kind} has several"

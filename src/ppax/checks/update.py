@@ -65,7 +65,8 @@ def check_ends(context: CheckContext, key: Key) -> CheckResult:
     plain = estimate(steps, next_value)
     terminated, truncated = steps.terminated, steps.truncated & ~steps.terminated
     without = estimate(steps, jnp.where(terminated, jnp.nan, next_value))
-    more = estimate(steps, jnp.where(truncated, next_value + 1.0, next_value))
+    added = 1.0 + jnp.abs(plain.value).max()  # 1 alone would be lost in the rounding of large values
+    more = estimate(steps, jnp.where(truncated, next_value + added, next_value))
     problems = [f"{name} depends on the value after a termination" for name in differing_leaves(plain, without)]
     gain = np.asarray(more.value - plain.value)[np.asarray(truncated)]
     if float(context.agent.gamma) > 0.0 and not (gain > 0.0).all():

@@ -39,6 +39,10 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "1 environment of 2,048 steps": ONE,
         "staggered first episodes": {"stagger": True},
     },
+    "HalfCheetah": {
+        "defaults": {},
+        "staggered first episodes": {"stagger": True},
+    },
     "Ant": {
         "defaults": {},
         "contact forces not observed": {"env_params": {"include_cfrc_ext_in_observation": False}},

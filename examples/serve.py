@@ -158,7 +158,10 @@ def element(value: Any, space: spaces.Space) -> Any:
         if not isinstance(value, dict) or set(value) != set(space):
             raise HTTPException(422, f"observation must be an object with {', '.join(space)}")
         return {name: element(value[name], inner) for name, inner in space.items()}
-    obs = np.asarray(value, space.dtype)
+    given = np.asarray(value)
+    obs = given.astype(space.dtype)
+    if space.dtype.kind in "iu" and not np.array_equal(obs, given):
+        raise HTTPException(422, f"observation has numbers that are not whole numbers of {space.dtype}")
     if obs.shape != space.shape:
         raise HTTPException(422, f"observation has shape {obs.shape}: must be {space.shape}")
     if not np.isfinite(obs).all():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ppax.agents.metrics import of_groups, of_players
-from ppax.arrays.metrics import add_up, averaged, merge, nothing, pack, reduced, unpack
+from ppax.arrays.metrics import add_up, averaged, merge, merged, nothing, pack, reduced, unpack
 from ppax.arrays.sequences import masked_mean
 from ppax.core.types import ConfigError, Episodes, LossOutput
 from ppax.ppo.gradients import mean_gradient
@@ -29,6 +29,15 @@ def of_run(iterations, num_agents, sizes):
     for one in packed:
         totals = add_up(totals, one, jnp.bool_(True))
     return averaged(totals, len(packed))
+
+
+def test_a_metric_over_episodes_needs_their_number():
+    """Without it the sum would be divided by another metric."""
+    wrong = pack(
+        merged(reduced("mean", {"loss": jnp.float32(2.0)}), reduced("per_episode", {"stats/coins": jnp.ones(())}))
+    )
+    with pytest.raises(ConfigError, match=r"'stats/coins' is over episodes: .* a metric 'episodes/coins'"):
+        averaged(add_up(nothing(wrong), wrong, jnp.bool_(True)), 1)
 
 
 def test_group_episode_metrics_are_means_for_any_group_name():

@@ -2,6 +2,7 @@
 
 from breaks.base import Mutation
 
+BACKGROUND = "tests/loggers/test_background.py::"
 RUNS = "tests/sweeps/test_runs.py::"
 MUTATIONS = [
     Mutation(
@@ -138,5 +139,96 @@ MUTATIONS = [
         "",
         ("tests/ppo/optimizers/test_optimizers.py::test_muon_leaves_log_standard_deviations_of_gsde_to_adam",),
         "ppo/optimizers.py",
+    ),
+    Mutation(
+        "a bundle's reader of another version is refused",
+        "or version == installed_version():",
+        "or True:",
+        ("tests/policy/bundle/test_hostile.py::test_the_reader_of_another_version_is_a_warning[0.0.9]",),
+        "bundle/reading.py",
+    ),
+    Mutation(
+        "names with dots lose arrays of a checkpoint",
+        '.replace(".", "\\\\.")',
+        "",
+        ("tests/storage/test_state_arrays.py::test_a_dot_in_a_name_is_no_step_of_a_path",),
+        "storage/state_arrays.py",
+    ),
+    Mutation(
+        "a full queue loses the rows that wait",
+        "            self._waiting.put(None, timeout=self._patience)",
+        "            self._waiting.put_nowait(None)",
+        (BACKGROUND + "test_rows_do_not_pile_up_without_limit_and_those_that_wait_are_logged",),
+        "loggers/background.py",
+    ),
+    Mutation(
+        "a logger that failed holds up the end of the run",
+        "            while not self._waiting.empty():",
+        "            while False:",
+        (BACKGROUND + "test_rows_that_wait_for_a_logger_that_failed_do_not_hold_up_the_end",),
+        "loggers/background.py",
+    ),
+    Mutation(
+        "a failed run is finished in Weights & Biases",
+        "        self._exit_code = 1  #",
+        "        pass  #",
+        ("tests/loggers/test_wandb.py::test_a_run_that_an_exception_ends_is_failed[True]",),
+        "loggers/wandb.py",
+    ),
+    Mutation(
+        "loggers are not told that a run failed",
+        "        if isinstance(error, Exception):  # not KeyboardInterrupt",
+        "        if False:  # not KeyboardInterrupt",
+        ("tests/run/test_failing_loggers.py::test_a_logger_is_told_before_it_is_closed_that_the_run_failed",),
+        "run/logging.py",
+    ),
+    Mutation(
+        "whole numbers in a list need NumPy's dtype",
+        " and not _fit(element, x, dtype):",
+        ":",
+        ("tests/policy/test_inputs.py::test_whole_numbers_in_lists_fit_where_their_values_do",),
+        "hosting/arrays.py",
+    ),
+    Mutation(
+        "whole numbers in a list are cut to their dtype",
+        "    return whole and bool((x.astype(dtype) == x).all())",
+        "    return whole",
+        ("tests/policy/test_inputs.py::test_whole_numbers_in_lists_fit_where_their_values_do",),
+        "hosting/arrays.py",
+    ),
+    Mutation(
+        "a metric over episodes is divided by another metric",
+        "        if over and episodes not in every:",
+        "        if False:",
+        ("tests/arrays/test_metrics.py::test_a_metric_over_episodes_needs_their_number",),
+        "ppax/arrays/metrics.py",
+    ),
+    Mutation(
+        "the bootstrap of large targets is not seen",
+        "    added = 1.0 + jnp.abs(plain.value).max()",
+        "    added = 1.0",
+        ("tests/checks/test_broken.py::test_targets_of_large_rewards_bootstrap_too",),
+        "checks/update.py",
+    ),
+    Mutation(
+        "episodes of other environments excuse one that ends at once",
+        "        own = lengths[known:]",
+        "        own = lengths",
+        ("tests/checks/test_check_host.py::test_the_second_of_several_is_looked_at_too",),
+        "checks/host.py",
+    ),
+    Mutation(
+        "side effects are looked for in a short text",
+        "if after.get(name) != text]",
+        "if str(after.get(name))[:37] != text[:37]]",
+        ("tests/checks/test_check_env.py::test_a_fault_is_named",),
+        "checks/environment.py",
+    ),
+    Mutation(
+        "groups are checked as one policy",
+        "    if contexts and vector.groups:",
+        "    if False:",
+        ("tests/checks/test_check_env.py::test_groups_are_checked_each_in_its_own_spaces",),
+        "checks/check.py",
     ),
 ]

@@ -254,7 +254,7 @@ def test_targets_of_large_rewards_bootstrap_too():
     world = world_of(Counter(), plain)
     steps = world.rollout.steps
     large = dataclasses.replace(steps, reward=jnp.full_like(steps.reward, 1e9))
-    world = world._replace(rollout=dataclasses.replace(world.rollout, steps=large))
+    world = world._replace(rollout=world.rollout._replace(steps=large))
     healthy(update.check_ends, world, key())
     cut = dataclasses.replace(world.agent, advantage=broken.CutIsDeath())
     assert "truncations" in failed(update.check_ends, world._replace(agent=cut), key())

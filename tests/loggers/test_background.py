@@ -73,13 +73,52 @@ def test_a_server_that_never_answers_holds_up_neither_rows_nor_the_end():
     logger._thread.join()
 
 
-def test_rows_do_not_pile_up_without_limit(monkeypatch):
+def test_rows_do_not_pile_up_without_limit_and_those_that_wait_are_logged(monkeypatch):
     monkeypatch.setattr(background, "WAITING", 2)
-    answers = threading.Event()
-    logger = Background(lambda: answers.wait() and Keeps())
+    answers, kept = threading.Event(), Keeps()
+    logger = Background(lambda: answers.wait() and kept)
     logger.log({"iteration": 1})
     logger.log({"iteration": 2})
-    with pytest.raises(TimeoutError, match="2 rows or files wait"):
+    with pytest.raises(TimeoutError, match="2 rows or files wait: they come faster than it logs"):
         logger.log({"iteration": 3})
-    logger.close()  # removed: it waits for nothing
+    threading.Timer(0.1, answers.set).start()
+    logger.close()  # waits for a place in the full queue
+    assert kept.seen == [1, 2, "closed"]
+
+
+def test_a_full_queue_holds_up_the_end_no_longer_than_the_patience(monkeypatch):
+    monkeypatch.setattr(background, "WAITING", 1)
+    answers = threading.Event()
+    logger = Background(lambda: answers.wait() and Keeps(), patience=0.05)
+    logger.log({"iteration": 1})
+    with pytest.raises(TimeoutError, match=r"1 rows or files still waited after 0.05 s"):
+        logger.close()
     answers.set()
+
+
+def test_rows_that_wait_for_a_logger_that_failed_do_not_hold_up_the_end(monkeypatch):
+    monkeypatch.setattr(background, "WAITING", 1)
+    answers = threading.Event()
+
+    def refused():
+        answers.wait()
+        raise PermissionError("no API key")
+
+    logger = Background(refused)
+    logger.log({"iteration": 1})
+    threading.Timer(0.1, answers.set).start()
+    with pytest.raises(PermissionError, match="no API key"):
+        logger.close()
+
+
+def test_a_failed_run_is_told_to_a_logger_that_wants_to_know():
+    class Wants(Keeps):
+        def fail(self, error):
+            self.seen.append(repr(error))
+
+    for kept, seen in ((Wants(), [1, "OSError('boom')", "closed"]), (Keeps(), [1, "closed"])):
+        logger = Background(lambda kept=kept: kept)
+        logger.log({"iteration": 1})
+        logger.fail(OSError("boom"))
+        logger.close()
+        assert kept.seen == seen

@@ -1,5 +1,6 @@
 """MLflow logger with the real package and a SQLite store, read back through MLflow's client."""
 
+import contextlib
 import math
 
 import pytest
@@ -74,6 +75,20 @@ def test_rows_are_metrics_and_options_parameters(part, client, tmp_path):
     assert history(client, run.info.run_id, "episode_return") == [(128, 7.0)]
     assert history(client, run.info.run_id, "win/agent_0") == [(64, 0.5)]
     assert history(client, run.info.run_id, "odd name ___") == [(64, 1.0)]
+
+
+def test_a_run_that_an_exception_ends_is_failed(part, client, tmp_path):
+    def boom(state, row):
+        raise RuntimeError("boom")
+
+    env = ppax.make("CartPole-v1", 2)
+    agent = ppax.PPO(ppax.networks.mlp(env, (4,)), num_epochs=1)
+    log = ppax.Log(to=(part,), console=False, every=1)
+    for callbacks, status in (([boom], "FAILED"), ([], "FINISHED")):
+        path = tmp_path / status
+        with contextlib.nullcontext() if not callbacks else pytest.raises(RuntimeError, match="boom"):
+            ppax.fit(agent, env, 32, num_steps=8, run_dir=path, log=log, callbacks=callbacks)
+        assert client.get_run(recorded_id(path)).info.status == status
 
 
 def test_files_are_artefacts(part, client, tmp_path):

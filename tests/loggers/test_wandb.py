@@ -127,6 +127,18 @@ def test_rows_options_films_and_policies_are_in_the_offline_file(folder, tmp_pat
     assert {entry.path: entry.size for entry in artifact.manifest.contents} == {"policy.zip": 10, "best.zip": 8}
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_run_that_an_exception_ends_is_failed(failed, folder, tmp_path):
+    run_id = f"end{failed:d}"
+    logger = WandB(mode="offline").open(run_in(tmp_path / "run", run_id))
+    logger.log({"iteration": 1, "env_steps": 64, "loss": 0.5})
+    if failed:
+        logger.fail(RuntimeError("boom"))
+    logger.close()
+    (end,) = (record.exit for record in records(folder, run_id) if record.HasField("exit"))
+    assert end.exit_code == failed
+
+
 def test_a_resumed_run_goes_on_under_its_id_with_the_options_as_they_are(folder, tmp_path):
     for iteration, total in ((0, 1000), (1, 2000)):
         run = run_in(tmp_path, "1123456789abcdef", iteration, total_steps=total)

@@ -187,6 +187,11 @@ def test_other_addresses_are_refused(source):
         ppax.load(source)
 
 
+def test_a_name_that_the_hub_does_not_allow_is_an_error(hub):
+    with pytest.raises(ConfigError, match=r"hf://a--b/c: .*a--b"):
+        ppax.load("hf://a--b/c")
+
+
 def test_a_repository_that_is_not_there_is_an_error_with_its_name(hub):
     with pytest.raises(ConfigError, match="there is no repository me/none, or it is private: `hf auth login`"):
         ppax.load("hf://me/none")

@@ -29,6 +29,16 @@ def refusal(call) -> str:
     return str(caught.value)
 
 
+def test_whole_numbers_in_lists_fit_where_their_values_do():
+    """Python's numbers have no dtype: an image that came as JSON is acted on as the array that it was."""
+    policy = make(seen="image")
+    image = np.arange(72, dtype=np.uint8).reshape(6, 6, 2)
+    assert policy.act(image.tolist()) == policy.act(image)
+    assert (policy.act([image.tolist()] * 2) == policy.act(np.array([image] * 2))).all()
+    for wrong in (image.astype(int) + 200, image.astype(int) - 1):
+        assert "obs is int64, which cannot be cast to uint8" in refusal(lambda wrong=wrong: policy.act(wrong.tolist()))
+
+
 @pytest.mark.parametrize(
     ("seen", "wrong", "words"),
     [

@@ -1,5 +1,6 @@
 """Loggers of a run: one that fails is removed, with its traceback, and the others go on."""
 
+import contextlib
 import warnings
 
 import pytest
@@ -138,3 +139,39 @@ def test_a_logger_that_changes_its_row_changes_no_other_rows():
     with RunLoggers(None, [Pops(), sees], 0) as loggers:
         loggers.log(row)
     assert (sees.calls, row) == (1, {"env_steps": 8})
+
+
+class Told(Keeps):
+    """Logger that records what it is told at the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def fail(self, error):
+        self.told.append(repr(error))
+
+    def close(self):
+        self.told.append("closed")
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [(OSError("boom"), ["OSError('boom')", "closed"]), (KeyboardInterrupt(), ["closed"]), (None, ["closed"])],
+)
+def test_a_logger_is_told_before_it_is_closed_that_the_run_failed(end, told):
+    logger = Told()
+    with contextlib.suppress(OSError, KeyboardInterrupt), RunLoggers(None, [logger, Keeps()], 0):
+        if end is not None:
+            raise end
+    assert logger.told == told
+
+
+def test_a_logger_that_cannot_be_told_is_removed_and_closed():
+    logger, other = Told(), Told()
+    logger.fail = lambda error: 1 / 0
+    warned = pytest.warns(UserWarning, match="Told failed .ZeroDivisionError")
+    with pytest.raises(OSError, match="boom"), warned, RunLoggers(None, [logger, other], 0):
+        raise OSError("boom")
+    assert logger.told == ["closed"]
+    assert other.told == ["OSError('boom')", "closed"]

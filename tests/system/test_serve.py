@@ -210,6 +210,8 @@ def test_dicts_of_arrays_are_served():
             ([1, 0], "must be an object with a, b"),
             ({"a": [1, 0]}, "must be an object with a, b"),
             ({"a": [1, 0], "b": {"c": [1, 2, 3]}}, "shape (3,): must be (3, 1)"),
+            ({"a": [1, 0], "b": {"c": [[1], [2.5], [3]]}}, "numbers that are not whole numbers of uint8"),
+            ({"a": [1, 0], "b": {"c": [[1], [256], [3]]}}, "numbers that are not whole numbers of uint8"),
         ):
             answer = httpx.post(f"{url}/act", json={"observation": wrong}, timeout=60.0)
             assert (answer.status_code, text in answer.text) == (422, True)

@@ -201,12 +201,17 @@ def counts_of(kinds: Mapping[str, str]) -> np.ndarray:
     """Return for each of the k metrics in `kinds` the index of its number of episodes in `Summary.means`, [k].
 
     `kinds` has reductions by the metrics' names. The number of episodes is the metric "episodes" with the same suffix,
-    such as a group's name. If there is none the index is 0, which has no effect: callers use the number only for
-    metrics over episodes (the reductions per_episode and std).
+    such as a group's name. Metrics over episodes (with the reductions per_episode and std) need it; the index of others
+    is 0. Raises ConfigError for a metric over episodes whose number of episodes is missing.
     """
     every = list(kinds)
-    episodes = ["episodes" + name.removeprefix(name.partition("/")[0]) for name in every]
-    return np.array([every.index(name) if name in every else 0 for name in episodes])
+    found = []
+    for name, over in zip(every, each(kinds, "per_episode", "std"), strict=True):
+        episodes = "episodes" + name.removeprefix(name.partition("/")[0])
+        if over and episodes not in every:
+            raise ConfigError(f"metric {name!r} is over episodes: their number must be a metric {episodes!r}")
+        found.append(every.index(episodes) if over else 0)
+    return np.array(found)
 
 
 def between(totals: Summary, metrics: Summary) -> Array:

@@ -405,7 +405,8 @@ def check_resets(trace: EnvTrace) -> CheckResult:
 
 def check_episodes(trace: EnvTrace) -> CheckResult:
     """Check that episodes end, and that reset starts new ones."""
-    problems, lengths, ends = [], [], 0
+    problems, ends = [], 0
+    lengths: list[int] = []  # of all episodes
     for subject, events in zip(trace.subjects, trace.events, strict=True):
         if subject.vector:  # a vector autoresets its environments one by one
             ends += sum(int(np.logical_or(*event.step[1:]).sum()) for event in events if event.step is not None)

@@ -591,6 +591,14 @@ class Logger(Protocol):
         """Release the logger's resources. Called once, at the end of the run, also of a run that failed."""
 
 
+@runtime_checkable
+class FailureLogger(Protocol):
+    """Protocol of a method that a logger may have, too: it is called before `close` if the run failed."""
+
+    def fail(self, error: BaseException) -> None:
+        """Note the exception with which the run ended, for services that show it. Ctrl-C is none: it stops a run."""
+
+
 class LoggerPart(Protocol):
     """Protocol of the settings of a logger in a run file. They are hashable, and `open` makes the logger of one run."""
 

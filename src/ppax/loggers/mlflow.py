@@ -81,6 +81,7 @@ class MLflowRun:
         from mlflow import MlflowClient
 
         self._last = -1  # iteration of the last row that is logged already
+        self._status = "FINISHED"
         with OPENING:
             self._client = MlflowClient(part.tracking_uri)
             resumed = self._resumed(run)
@@ -91,7 +92,7 @@ class MLflowRun:
     def log(self, row: Row) -> None:
         """Log the finite numbers of one row; nothing if the row was logged before the run was killed and resumed.
 
-        MLflow would have the row twice.
+        Without this exception MLflow would have the repeated rows of a resumed run twice.
         """
         from mlflow.entities import Metric
 
@@ -106,11 +107,15 @@ class MLflowRun:
         for name, path in artifact.files.items():
             self._client.log_artifact(self._id, str(path), str(PurePosixPath(artifact.kind, name).parent))
 
+    def fail(self, error: BaseException) -> None:
+        """Give the MLflow run the status FAILED in place of FINISHED when it is closed."""
+        self._status = "FAILED"
+
     def close(self) -> None:
         """End the MLflow run and the logging of system metrics."""
         if self._monitor is not None:
             self._monitor.finish()
-        self._client.set_terminated(self._id)
+        self._client.set_terminated(self._id, self._status)
 
     def _resumed(self, run: LoggedRun) -> str:
         """Return the id of the MLflow run that a resumed run continues, and set that run's status to running.

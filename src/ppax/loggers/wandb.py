@@ -82,6 +82,7 @@ class WandBRun:
             raise PermissionError(
                 'no API key: run `wandb login`, set WANDB_API_KEY, or choose mode = "offline" of this logger'
             )
+        self._exit_code = 0
         self._run = wandb.init(
             entity=part.entity,
             project=part.project,
@@ -114,6 +115,10 @@ class WandBRun:
             files.add_file(str(path), name=name, policy="immutable")  # uploaded from where it is, without a copy
         self._run.log_artifact(files)
 
+    def fail(self, error: BaseException) -> None:
+        """Give the run of Weights & Biases the state "failed" when it is closed."""
+        self._exit_code = 1  # of a process that failed
+
     def close(self) -> None:
         """Finish the run of Weights & Biases; this waits for its uploads."""
-        self._run.finish()
+        self._run.finish(exit_code=self._exit_code)

@@ -39,6 +39,8 @@ def fetch(source: str) -> Path:
 
     try:
         path = hub.hf_hub_download(address.repo, BUNDLE, revision=address.revision, endpoint=endpoint())
+    except errors.HFValidationError as error:
+        raise ConfigError(f"{source}: {error}") from error
     except (errors.HfHubHTTPError, errors.EntryNotFoundError) as error:  # not found, or not reached
         raise ConfigError(f"{source}: {_reason(address, error, errors)}") from error
     return Path(os.path.realpath(path))  # the cache has links, which are not followed where a bundle is read

@@ -18,6 +18,7 @@ from ppax.core.types import TrainState
 from ppax.devices.footprint import peak_memory_mb
 from ppax.envs import Env
 from ppax.loggers import Csv, JsonLines, last_row
+from ppax.loggers.background import tell_failure
 from ppax.run.directory import BEST_BUNDLE, LAST_BUNDLE, MEMBERS, ROWS, RUN_FILE, SweepName, name_of_sweep, read_about
 from ppax.run.result import TrainedRun
 from ppax.training.loop import MEASURED
@@ -124,7 +125,13 @@ class RunLoggers:
     def __enter__(self) -> RunLoggers:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object = None, error: BaseException | None = None, trace: object = None) -> None:
+        if isinstance(error, Exception):  # not KeyboardInterrupt: the run can be resumed
+            for name, logger in list(self._loggers.items()):
+                try:
+                    tell_failure(logger, error)
+                except Exception as other:
+                    self._remove(name, other)
         self._stack.close()
 
 

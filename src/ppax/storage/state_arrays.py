@@ -13,9 +13,16 @@ from ppax.storage.manifest import CheckpointError
 
 
 def named_leaves(state: TrainState) -> dict[str, Any]:
-    """Return the leaves of a state by dotted path, such as `learner.params.actor.kernel`."""
+    """Return the leaves of a state by dotted path, such as `learner.params.actor.kernel`.
+
+    A dot in the name of an entry, such as that of an observation, is written as `\\.`: "arm.pos" is not "pos" of "arm".
+    """
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+    return {".".join(map(_name, path)): leaf for path, leaf in leaves}
+
+
+def _name(entry: Any) -> str:
+    return jax.tree_util.keystr((entry,), simple=True).replace("\\", "\\\\").replace(".", "\\.")
 
 
 class StateArrays(NamedTuple):

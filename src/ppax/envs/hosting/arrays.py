@@ -158,8 +158,17 @@ def space_mismatches(space: spaces.Space, element: Any, name: str, axis: Any = (
         yield f"{name} is a {type(element).__name__}, not an array {dtype}{list(shape)}"
     elif x.shape != (*axis, *shape):
         yield f"{name} has the shape {list(x.shape)}, its space {[*axis, *shape]}"
-    elif not np.can_cast(x.dtype, dtype, "same_kind"):
+    elif not np.can_cast(x.dtype, dtype, "same_kind") and not _fit(element, x, dtype):
         yield f"{name} is {x.dtype}, which cannot be cast to {dtype}, the dtype of its space"
+
+
+def _fit(element: Any, x: np.ndarray, dtype: np.dtype[Any]) -> bool:
+    """Return whether `element`, a list or a number, has whole numbers that `dtype` can hold; `x` is its array.
+
+    Python's numbers have no dtype of their own: that of `x` is NumPy's choice.
+    """
+    whole = x.dtype.kind in "iu" and dtype.kind in "iu" and isinstance(element, int | list | tuple)
+    return whole and bool((x.astype(dtype) == x).all())
 
 
 def number_mismatches(leaf: Leaf, x: np.ndarray, name: str) -> Iterator[str]:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,11 +37,3 @@ def stablehlo_runner(data: bytes) -> Callable[[Arrays], Arrays]:
     """
     step = jax.jit(export.deserialize(bytearray(data)).call)
     return lambda inputs: jax.device_get(step(inputs))
-
-
-def platforms_of(data: bytes) -> Any:
-    """Return the names of the platforms, ("cpu", "cuda"), for which `to_stablehlo` has serialised `data`.
-
-    Nothing is compiled; damaged data may raise any exception.
-    """
-    return export.deserialize(bytearray(data)).platforms

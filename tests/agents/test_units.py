@@ -84,8 +84,8 @@ def test_defaults_by_kind_reach_them():
 
 def test_doctor_finds_them():
     options = {"agent.network.distribution": "normal"}
-    found = actions_off_scale(ExaminedRun([], options, off_scale="[0, 1000]"))
+    found = actions_off_scale(ExaminedRun([], options, missed={"": "[0, 1000]"}))
     assert (found.remedy.option, found.remedy.value) == ("agent.network.distribution", "squashed")
     assert actions_off_scale(ExaminedRun([], options)) is None
     squashed = {"agent.network.distribution": "squashed"}
-    assert actions_off_scale(ExaminedRun([], squashed, off_scale="[0, 1000]")) is None
+    assert actions_off_scale(ExaminedRun([], squashed, missed={"": "[0, 1000]"})) is None

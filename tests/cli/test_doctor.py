@@ -47,7 +47,7 @@ def test_the_evaluation_at_the_end_of_a_run_is_read(run, capsys):
     (path / "evaluation.json").write_text('{"mean_return": 9.5, "iterations": 100}')
     assert main.main(["doctor", str(path)]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "rose: 0 at the begin, 180 at the end; the evaluation disagrees: its mean return is 9.5" in text
+    assert "rose: 0 at the start, 180 at the end; the evaluation disagrees: its mean return is 9.5" in text
 
 
 def test_a_finding_ends_in_a_command_that_repeats_the_run_with_its_option(run, capsys, monkeypatch):

@@ -106,7 +106,9 @@ def test_rows_that_wait_for_a_logger_that_failed_do_not_hold_up_the_end(monkeypa
 
     logger = Background(refused)
     logger.log({"iteration": 1})
-    threading.Timer(0.1, answers.set).start()
+    answers.set()
+    logger._thread.join()
+    assert logger._waiting.empty()
     with pytest.raises(PermissionError, match="no API key"):
         logger.close()
 

@@ -79,7 +79,7 @@ def record(columns=None, options=None, off_scale="", fault=""):
     counts = [{"iteration": 5 * (i + 1), "env_steps": 5 * 8 * 64 * (i + 1)} for i in range(ROWS)]
     given = unflatten(OPTIONS | (options or {}))
     rows = [a | b for a, b in zip(counts, rows, strict=True)]
-    return ExaminedRun(rows, dict(flatten(config.resolve(given))), off_scale=off_scale, fault=fault)
+    return ExaminedRun(rows, dict(flatten(config.resolve(given))), missed={"": off_scale}, fault=fault)
 
 
 def column(value, count, other):
@@ -278,7 +278,7 @@ def test_a_return_over_a_few_episodes_is_not_called_risen():
     assert "went from 0.5 to 18.5, over 9 episodes at the end: too few to judge (10 are enough)" in few.progress
     assert found(few)["kl_large"].severity == "warning"
     enough = diagnosed(record(rising | {"episodes": column(5.0, 2, 8.0)}))
-    assert enough.progress == "The episode_return rose: 0.5 at the begin, 18.5 at the end."
+    assert enough.progress == "The episode_return rose: 0.5 at the start, 18.5 at the end."
     assert found(enough)["kl_large"].severity == "notice"
 
 
@@ -361,6 +361,37 @@ def test_groups_are_examined_by_themselves():
     (finding,) = diagnosed(record(columns, groups)).findings
     assert (finding.rule, finding.group) == ("kl_large", "hunter")
     assert finding.remedy.option == "groups.hunter.agent.learning_rate"
+
+
+def test_a_rule_is_examined_in_the_groups_that_have_its_metric():
+    """One group has a penalty of the KL in place of the clip range, the other one an own standard deviation."""
+    groups = {"groups.prey.agent.gamma": 0.99, "groups.hunter.agent.gamma": 0.99}
+    falling = np.geomspace(1.0, 0.001, 20).tolist()
+    columns = {"clip_fraction": None, "clip_fraction/prey": 0.9, "policy_std/hunter": falling}
+    diagnosis = diagnosed(record(columns, groups))
+    assert [(one.rule, one.group) for one in diagnosis.findings] == [
+        ("entropy_gone", "hunter"),
+        ("clip_fraction_high", "prey"),
+    ]
+    assert diagnosis.not_examined == {}
+
+
+def test_what_groups_share_is_found_once_and_remedies_of_each_group_are_kept():
+    groups = {f"groups.{name}.agent.{option}": x for name in "ab" for option, x in (("gamma", 0.99), ("num_epochs", 4))}
+    large = diagnosed(record({"approx_kl": 0.5}, groups)).findings
+    assert [one.remedy.option.split(".")[1] for one in large] == ["a", "b"]
+    (ended,) = diagnosed(record({}, groups)._replace(fault="boom")).findings
+    assert (ended.rule, ended.group) == ("ended_by_fault", "")
+
+
+def test_a_return_that_falls_again_is_said_and_is_no_learning():
+    returns = [*np.linspace(20.0, 500.0, 10), *[500.0] * 5, *np.linspace(480.0, 150.0, 5)]
+    diagnosis = diagnosed(record({"episode_return": returns}))
+    assert diagnosis.progress == "The episode_return rose to 500 and fell again: 46.7 at the start, 191 at the end."
+    assert "Nothing suspicious" not in str(diagnosis)
+    assert not diagnosis.learned
+    kept = diagnosed(record({"episode_return": [*np.linspace(20.0, 500.0, 15), *[400.0] * 5]}))
+    assert kept.learned
 
 
 def test_any_numbers_in_a_file_are_survived():

@@ -416,7 +416,7 @@ def test_reports_show_rewards_where_no_episode_ended(directory, tmp_path):
 
 def test_the_doctor_says_what_stands_for_the_return(directory):
     said = str(ppax.doctor(directory))
-    assert "No episode ended; the reward of a step rose: 2.5 at the begin, 46.5 at the end." in said
+    assert "No episode ended; the reward of a step rose: 2.5 at the start, 46.5 at the end." in said
 
 
 def test_commands_say_what_the_numbers_mean(tmp_path, capsys):

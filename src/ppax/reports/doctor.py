@@ -7,9 +7,11 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 
 from ppax import config
 from ppax.config.defaults import gamma_of_limit
@@ -149,13 +151,14 @@ class ExaminedRun(NamedTuple):
     rows: Sequence[Row]
     options: Mapping[str, Any]  # value of every option by its path
     group: str = ""
-    off_scale: str = ""  # bounds of actions that a normal distribution misses, and `squashed` does not
+    missed: Mapping[str, str] = MappingProxyType({})  # by group: bounds of actions that a normal distribution misses
     evaluated: float = math.nan  # mean return of the evaluation at the end of the run
     fault: str = ""  # message of the fault that ended the run; "" without one
 
     def has(self, metric: str) -> bool:
-        """Return True if the log rows of the run have a column `metric`."""
-        return any(metric in row for row in self.rows)
+        """Return True if the log rows of the run have a column `metric`, or one of `group` such as "entropy/prey"."""
+        own = f"{metric}/{self.group}"
+        return any(metric in row or own in row for row in self.rows)
 
     def column(self, metric: str) -> np.ndarray:
         """Return the values [rows] of a metric in the run's log rows, NaN in rows without it.
@@ -163,8 +166,13 @@ class ExaminedRun(NamedTuple):
         If the rows also have the metric for `group` alone, such as "entropy/prey", those values are returned.
         """
         own = f"{metric}/{self.group}"
-        name = own if self.group and self.has(own) else metric
+        name = own if any(own in row for row in self.rows) else metric
         return np.array([math.nan if row.get(name) is None else float(row[name]) for row in self.rows])
+
+    @property
+    def off_scale(self) -> str:
+        """Bounds of actions that a normal distribution misses, and `squashed` does not; "" where there are none."""
+        return self.missed.get(self.group, "")
 
     def late(self, metric: str) -> np.ndarray:
         """Return the values [rows / 2] of a metric in the second half of the run's log rows; NaN in rows without it."""
@@ -219,8 +227,11 @@ def record_of(run: TrainedRun | str | Path) -> ExaminedRun:
     if not rows:
         raise ConfigError(f"{run}: has no log rows yet; the first is written after log.every iterations")
     finite = [{name: finite_or_none(value) for name, value in row.items()} for row in rows]
-    off_scale = "" if space is None else needs_squashing(space)
-    return ExaminedRun(finite, dict(flatten(options)), off_scale=off_scale, evaluated=evaluated, fault=fault)
+    found = ExaminedRun(finite, dict(flatten(options)), evaluated=evaluated, fault=fault)
+    if space is None:
+        return found
+    parts = space.spaces if isinstance(space, spaces.Dict) and agent_groups(found) != [""] else {"": space}
+    return found._replace(missed={group: needs_squashing(own) for group, own in parts.items()})
 
 
 def _fault_of(path: Path) -> str:
@@ -284,16 +295,41 @@ def rose(record: ExaminedRun) -> bool:
     reward of a step is used instead of the return.
     """
     name = return_column(record)
+    begin, end = at_ends(record, name)
+    return end - begin > _fluctuation(record.column(name)) + 1e-6 * abs(begin)
+
+
+def _fluctuation(values: np.ndarray) -> float:
+    """Return the change of the finite values that counts as more than a fluctuation; infinity for fewer than three."""
+    values = values[np.isfinite(values)]
+    return CERTAIN * float(np.median(np.abs(np.diff(values)))) if len(values) > 2 else math.inf
+
+
+def fallen_from(record: ExaminedRun) -> float:
+    """Return the highest mean return of a tenth of the log rows, if more than half of the rise to it is lost later.
+
+    Else NaN. As in `rose`, the loss is more than a fluctuation, and the mean reward of a step may stand for the return.
+    """
+    name = return_column(record)
     values = record.column(name)
     values = values[np.isfinite(values)]
     begin, end = at_ends(record, name)
-    return len(values) > 2 and end - begin > CERTAIN * float(np.median(np.abs(np.diff(values)))) + 1e-6 * abs(begin)
+    if len(values) < MIN_ROWS:
+        return math.nan
+    tenth = max(1, len(values) // 10)
+    top = float(np.convolve(values, np.full(tenth, 1.0 / tenth), "valid").max())
+    lost = top - end > max(0.5 * (top - begin), _fluctuation(values))
+    return top if lost else math.nan
 
 
 def learned(record: ExaminedRun) -> bool:
-    """Return whether the run learned: its return rose, over enough episodes, and no evaluation contradicts the rise."""
+    """Return whether the run learned: its return rose, over enough episodes, and did not fall again.
+
+    It did not learn if an evaluation contradicts the rise.
+    """
     few = return_column(record) == "episode_return" and episodes_at_end(record) < EPISODES
-    return rose(record) and not few and np.isnan(contradiction(record))
+    lasting = np.isnan(contradiction(record)) and np.isnan(fallen_from(record))
+    return rose(record) and not few and bool(lasting)
 
 
 def episodes_at_end(record: ExaminedRun) -> float:
@@ -323,7 +359,8 @@ EARLY = 0.5  # share of total_steps: near the end of a run a policy may be certa
 # healthy runs of tests/support/sick_runs.py: medians of 0.002 to 0.006, single rows up to 0.12
 KL_LARGE = 0.1
 OFTEN = 0.2  # share of the rows: single peaks do no harm
-# Rows outside of the clip range give no gradient. The same healthy runs: medians of 0.03 to 0.08, rows up to 0.21
+# Rows whose ratio has left the clip range in the direction of their advantage give no gradient. The same healthy runs:
+# medians of 0.03 to 0.08, rows up to 0.21
 CLIPPED = 0.4
 NARROW = 0.1  # clip range of the PPO paper for Atari, the smallest in use
 # Largest abs(w - 1) before the first gradient step. Rounding of a log-probability of 20 gives 2e-6 in float32; bfloat16
@@ -350,7 +387,7 @@ def entropy_gone(record: ExaminedRun) -> Finding | None:
         return None
     now = record.number("ent_coef")
     name = "the standard deviation of the actions" if metric == "policy_std" else "the entropy of the policy"
-    seen = f"It fell from {figure(begin)} to {figure(values[at])} while the return did not rise"
+    seen = f"It fell from {figure(begin)} to {figure(values[at])}, and no lasting rise of the return is confirmed"
     return Finding(
         f"The policy stopped exploring: {name} was almost 0 before half of the run. {seen}.",
         Remedy("an entropy bonus keeps actions random for longer", record.path("ent_coef"), max(0.01, 3.0 * now)),
@@ -380,9 +417,13 @@ def kl_large(record: ExaminedRun) -> Finding | None:
     if share(large, values) < OFTEN:
         return None
     count, top, rate = int(large.sum()), np.nanmax(values), record.number("learning_rate")
-    seen = f"approx_kl is above {KL_LARGE} in {count} of {len(values)} rows, at most {figure(top)}"
-    # with overlap the controls of the KL are refused
-    if rate > 1e-3 or gradient_steps_per_update(record) <= 1 or record.of_run("overlap") > 0:
+    rows = int(np.isfinite(values).sum())
+    seen = f"approx_kl is above {KL_LARGE} in {count} of {rows} rows, at most {figure(top)}"
+    limited = record.number("extensions.kl_control.target_kl") <= 0.02
+    # runs with overlap refuse the extension that limits the KL
+    if math.isfinite(rate) and (
+        rate > 1e-3 or limited or gradient_steps_per_update(record) <= 1 or record.of_run("overlap") > 0
+    ):
         remedy = Remedy("smaller steps", record.path("learning_rate"), rounded_text(min(rate / 3.0, 1e-3)))
     else:
         remedy = Remedy(
@@ -408,7 +449,7 @@ def clip_fraction_high(record: ExaminedRun) -> Finding | None:
         rate = record.number("learning_rate")
         remedy = Remedy("smaller steps", record.path("learning_rate"), rounded_text(rate / 3.0))
     seen = f"half of the rows have a clip_fraction above {figure(median(values))}"
-    return Finding(f"Most of the data gives no gradient: {seen}; 0.02 to 0.2 is usual.", remedy, row=first(high))
+    return Finding(f"Much of the data gives no gradient: {seen}; 0.02 to 0.2 is usual.", remedy, row=first(high))
 
 
 def ratio_not_one(record: ExaminedRun) -> Finding | None:
@@ -853,7 +894,7 @@ ENVIRONMENT_RULES = (
     ),
     Rule(
         "ending_pays",
-        f"`episode_length` at the end at most {SHORTER:g} times that at the begin, mostly by `terminations`, and "
+        f"`episode_length` at the end at most {SHORTER:g} times that at the start, mostly by `terminations`, and "
         "negative returns",
         "none where the goal is to end soon (Acrobot, MountainCar); else the sign of the reward",
         ("episode_return", "episode_length", "terminations", "truncations"),
@@ -925,15 +966,19 @@ def doctor(run: TrainedRun | str | Path) -> Diagnosis:
 @np.errstate(all="ignore")  # a file may hold any numbers
 def diagnosed(record: ExaminedRun) -> Diagnosis:
     """Return the diagnosis of a run: the findings of all rules of the doctor, for each group of agents."""
-    findings: dict[tuple[str, str], Finding] = {}
-    missing = {rule.name: why for rule in RULES if (why := _why_not(rule, record))}
-    for group in agent_groups(record):
-        of_group = record._replace(group=group)
-        for rule in RULES:
-            found = None if rule.name in missing else _examined(rule, of_group)
-            if found is not None:  # what concerns the whole run is the same for all groups
-                findings.setdefault((rule.name, found.diagnosis), found)
-    in_order = sorted(findings.values(), key=lambda finding: SEVERITIES.index(finding.severity))
+    records = [record._replace(group=group) for group in agent_groups(record)]
+    missing: dict[str, str] = {}
+    findings: list[Finding] = []
+    for rule in RULES:
+        reasons = [_why_not(rule, of_group) for of_group in records]
+        if all(reasons):
+            missing[rule.name] = reasons[0]
+        found = [_examined(rule, own) for own, reason in zip(records, reasons, strict=True) if not reason]
+        own = [finding for finding in found if finding is not None]
+        if len(own) == len(records) and len({(finding.diagnosis, finding.remedy) for finding in own}) == 1:
+            own = [own[0]._replace(group="")]  # of the whole run, such as a fault that has ended it
+        findings += own
+    in_order = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     examined = tuple(rule.name for rule in RULES if rule.name not in missing)
     steps = int(record.rows[-1].get("env_steps") or 0)
     env = record.options.get("env")
@@ -944,25 +989,28 @@ def diagnosed(record: ExaminedRun) -> Diagnosis:
         len(record.rows),
         steps,
         progress(record),
-        rose(record) and bool(np.isnan(contradiction(record))),
+        learned(record),
         env if isinstance(env, str) else "",
     )
 
 
 def progress(record: ExaminedRun) -> str:
-    """Return one sentence: the mean returns (or rewards) at the begin and the end of a run, and whether they rose."""
+    """Return one sentence: the mean returns (or rewards) at the start and the end of a run, and whether they rose."""
     name = return_column(record)
     begin, end = at_ends(record, name)
     if np.isnan(begin):
         return "No episode ended."
+    top = fallen_from(record)
+    went = "rose" if rose(record) else "did not rise"
+    if np.isfinite(top):
+        went = f"rose to {figure(top)} and fell again"
     if name != "episode_return":
-        went = "rose" if rose(record) else "did not rise"
-        return f"No episode ended; the reward of a step {went}: {figure(begin)} at the begin, {figure(end)} at the end."
+        return f"No episode ended; the reward of a step {went}: {figure(begin)} at the start, {figure(end)} at the end."
     few = episodes_at_end(record)
     if few < EPISODES:
         ends = f"went from {figure(begin)} to {figure(end)}, over {few:.0f} episodes at the end"
         return f"The episode_return {ends}: too few to judge ({EPISODES} are enough)."
-    ends = f"{'rose' if rose(record) else 'did not rise'}: {figure(begin)} at the begin, {figure(end)} at the end"
+    ends = f"{went}: {figure(begin)} at the start, {figure(end)} at the end"
     evaluated = contradiction(record)
     if np.isnan(evaluated):
         return f"The episode_return {ends}."

@@ -8,7 +8,7 @@ import pytest
 
 import ppax
 import ppax_command
-from ppax.cli import main
+from ppax.cli import main, options
 
 
 def run(*arguments):
@@ -54,6 +54,44 @@ def test_the_whole_command_line_has_the_same_version_and_help(capsys):
     with pytest.raises(SystemExit) as stop:
         main.main(["--nonsense"])
     assert stop.value.code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "run", "--env", "Acrobot-v1"],
+        ["evaluate", "run", "--env-params", "3"],
+        ["evaluate", "run", "--dev", "gpu"],
+        ["check-env", "CartPole-v1", "--env", "nope"],
+        ["resume", "run", "--distrib"],
+        ["report", "run", "--vid"],
+    ],
+    ids=" ".join,
+)
+def test_an_abbreviated_option_is_refused(arguments, capsys):
+    """`--env` would be taken for the help text `--env-params.NAME`, and be ignored."""
+    assert main.main(arguments) == 2
+    assert arguments[2] in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a full disk")
+@pytest.mark.parametrize("arguments", [["presets"], ["envs", "CartPole-v1", "--json"]], ids=" ".join)
+def test_output_that_a_full_disk_does_not_take_is_an_error(arguments):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "ppax", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 5
+    assert "ppax: standard output: No space left on device" in done.stderr
+
+
+def test_an_environment_beside_a_preset_has_its_own_preset():
+    """Also that of a configuration, and of `ppax.build`."""
+    _, found = options.parse_run("train", ["Pendulum-v1", "--env", "CartPole-v1"], options.add_train)
+    _, own = options.parse_run("train", ["CartPole-v1"], options.add_train)
+    assert found == own
+    built, same = ppax.build("Pendulum-v1", env="CartPole-v1"), ppax.build("CartPole-v1")
+    assert built.run == same.run
+    assert built.agent == same.agent
 
 
 INTERRUPTED = """

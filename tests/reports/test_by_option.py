@@ -180,3 +180,14 @@ def test_the_table_of_settings_in_four_forms():
     head, first, _ = found.settings_table("csv").splitlines()
     cells = dict(zip(head.split(","), first.split(","), strict=True))
     assert (cells["iqm"], cells["min"], cells["runs"]) == ("10.5", "10.0", "2")
+
+
+@pytest.mark.parametrize(
+    "values", [("x" * 70 + "a", "x" * 70 + "b"), (0.00031234561, 0.00031234562)], ids=["long texts", "close numbers"]
+)
+def test_values_with_one_short_text_are_methods_by_their_full_texts(values):
+    runs = [run(seed, 10.0 + place + seed, ent_coef=x) for place, x in enumerate(values) for seed in range(3)]
+    (found,) = differences_by(settings_of(runs), "agent.ent_coef")
+    assert found.difference.iqm == pytest.approx(1.0)
+    (other,) = differences_by(settings_of(runs), "agent.ent_coef", baseline=str(values[1]))
+    assert other.difference.iqm == pytest.approx(-1.0)

@@ -164,3 +164,14 @@ def test_final_evaluations_stand_before_the_last_returns_of_members_that_a_searc
         (["ended"], "final evaluation"),
         (["stopped1"], "training episodes"),
     ]
+
+
+def test_columns_of_options_and_metrics_with_one_name_are_one_column():
+    """Population-based training changes an option, which is then a column of the rows; `seed` is a metric here."""
+    rows = [{"iteration": 1, "env_steps": 10, "agent.learning_rate": 0.5, "seed": 7.0}] * 2
+    runs = [of_history(f"r{i}", rows, {"env": "E", "seed": i, "agent": {"learning_rate": 0.1 + i}}) for i in range(2)]
+    table = long_table(runs)
+    assert table["agent.learning_rate"] == [0.5] * 4
+    assert table["seed"] == [0, 0, 1, 1]
+    assert table["metric seed"] == [7.0] * 4
+    assert {len(column) for column in table.values()} == {4}

@@ -104,3 +104,17 @@ def test_runs_of_one_setting_are_told_or_drawn_each(monkeypatch):
     assert plotting.notes_of_plot(same)[-1] == "--each draws each run."
     each = plotting.plot("runs", each=True)
     assert [text.get_text() for text in each.legends[0].get_texts()] == ["run0", "run1"]
+
+
+def test_dollar_signs_are_no_formulas():
+    runs = swept(("a$_{$", "b$"), name="ent_coef")
+    figure = plotting.sensitivity_figure(settings_of(runs), "agent.ent_coef")
+    figure.draw_without_rendering()
+    assert {text.get_text() for text in figure.axes[0].get_xticklabels()} == {r"a\$_{\$", r"b\$"}
+    names = plotting.chosen_settings(settings_of(runs), {one.label: f"{one.label} $x$" for one in settings_of(runs)})
+    plotting.figure_of(runs, ["episode_return"], "range", names).draw_without_rendering()
+
+
+def test_a_path_without_a_name_is_refused_with_one():
+    with pytest.raises(ConfigError, match=r"must end in .*; nearest: curves\.pdf"):
+        plotting.checked_file(".")

@@ -223,13 +223,13 @@ def option_path(flag: str) -> str:
     return renamed_option(flag.removeprefix("--"), "-", "_")
 
 
-def choose_preset(arguments: Iterable[Argument]) -> Config:
-    """Return the option that `--preset NAME` sets, as {"preset": NAME}; {} if it is not given.
+def choose_start(arguments: Iterable[Argument]) -> Config:
+    """Return the options that `--preset NAME` and `--env NAME` set, as a configuration; {} if they are not given.
 
-    The settings of a run begin with those of its preset.
+    The settings of a run begin with those of its preset, which may have the environment's name.
     """
-    given = [argument.value for argument in arguments if argument.flag == f"--{config.PRESET}" and argument.words]
-    return {config.PRESET: given[-1]} if given else {}
+    flags = {f"--{name}": name for name in (config.PRESET, "env")}
+    return {flags[one.flag]: one.value for one in arguments if one.flag in flags and one.words}
 
 
 def choose_groups(base: Config, arguments: Iterable[Argument]) -> Config:

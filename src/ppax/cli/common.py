@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import os
 import sys
 import warnings
@@ -32,11 +33,16 @@ JOINING = ("train", "resume")  # commands that several processes run together
 DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75  # exit codes
 
 
+FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", None))  # no place on the disk, or none within the user's quota
+unprinted: list[OSError] = []  # why standard output lacks text that was printed: the disk of its file was full
+
+
 def print_line(text: str, stream: TextIO, kept: str = "\n\t") -> None:
     """Print a message to `stream` without control characters other than those in `kept`.
 
     Control characters could come from a stranger's file that the message quotes. Characters that the stream cannot
-    encode are printed as "?". A closed pipe (`ppax train ... | head`) does not end the command.
+    encode are printed as "?". A closed pipe (`ppax train ... | head`) does not end the command, nor does a full disk,
+    for which the command ends with exit code 5 (`unprinted`).
     """
     shown = printable(text, kept)
     try:
@@ -45,7 +51,9 @@ def print_line(text: str, stream: TextIO, kept: str = "\n\t") -> None:
         except UnicodeEncodeError:
             coding = stream.encoding or "ascii"
             print(shown.encode(coding, errors="replace").decode(coding), file=stream, flush=True)
-    except OSError:
+    except OSError as error:
+        if error.errno in FULL and stream is sys.stdout:
+            unprinted.append(error)
         # Python flushes the stream again at exit, and would fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

@@ -38,6 +38,7 @@ from ppax.cli.common import (
     refused,
     require_command,
     resumable,
+    unprinted,
 )
 from ppax.cli.envs import add_envs, run_envs
 from ppax.cli.options import Adding, add_common, add_resume, add_train, parse_run
@@ -114,7 +115,9 @@ def main(argv: list[str] | None = None) -> int:
             arguments = joined_words(arguments)  # before JAX starts
             for device in devices[-1:]:
                 sharding.use_device(device)
-            return _dispatch(arguments)
+            unprinted.clear()
+            code = _dispatch(arguments)
+            return fail(f"standard output: {unprinted[0].strerror}", DISK) if unprinted and code == DONE else code
     except imports.Untrusted as error:
         return fail(f"{error}\n  {trusting_line(given, error.names)}", USAGE)
     except (ConfigError, ImportError) as error:
@@ -170,11 +173,14 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands but train, sweep, bench and selftest, whose options depend on their target."""
+    """Return the parser of all commands but train, sweep, bench and selftest, whose options depend on their target.
+
+    Abbreviated options are refused: `--env` would be taken for the help text `--env-params.NAME`, and be ignored.
+    """
     parser = argparse.ArgumentParser(prog="ppax")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     for command in ("resume", "evaluate"):
-        sub = commands.add_parser(command)
+        sub = commands.add_parser(command, allow_abbrev=False)
         if command == "resume":
             sub.add_argument("run", type=Path, help="run directory")
             add_resume(sub)
@@ -190,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
         add_common(sub)
     with_own = {name: add for name, (add, _) in RESULTS.items()} | {"score": add_score, "check-env": add_check_env}
     for command, add in with_own.items():
-        sub = commands.add_parser(command)
+        sub = commands.add_parser(command, allow_abbrev=False)
         if add is not None:
             add(sub)
         add_common(sub)

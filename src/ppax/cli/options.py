@@ -23,7 +23,7 @@ from ppax.cli.arguments import (
     choose_groups,
     choose_lists,
     choose_parts,
-    choose_preset,
+    choose_start,
     dashed,
     is_extension_list,
     join_arguments,
@@ -168,7 +168,7 @@ def parse_run(
     file = None if target is None else config.file_of(target)
     imports.typed((), [] if file is None else [file.parent])
     sharding.require_backend()  # the defaults by kind are read from the environment
-    base = config.begun(base | choose_preset(arguments))
+    base = config.begun(base | choose_start(arguments))
     if topic is not None and target is not None:
         shown = config.completed(base).config
     else:  # without the environment, whose kind decides about numbers alone

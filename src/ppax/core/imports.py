@@ -431,20 +431,30 @@ def _imported(module: str, text: str, take: Callable[[Any], Any] = lambda found:
     Raises ConfigError, which begins with `text`, where either fails.
     """
     package = module.partition(".")[0]
-    if _may_be_beside(package) and _spec(package) is None:
-        _search_current_directory()
+    beside = _may_be_beside(package) and _spec(package) is None
+    not_searched = _search_current_directory() if beside else ""
     try:
         return take(importlib.import_module(module))
-    except Exception as error:  # any exception of the package's own code
-        raise ConfigError(f"{text}: {type(error).__name__}: {error} ({_location(package)})") from error
+    except (Exception, SystemExit) as error:  # any exception of the package's own code, and `sys.exit()` in it
+        where = not_searched or _location(package)
+        raise ConfigError(f"{text}: {type(error).__name__}: {error} ({where})") from error
 
 
-def _search_current_directory() -> None:
-    """Append the current directory to `sys.path`, unless it is or lies in an untrusted directory (`handed_over`)."""
+def _search_current_directory() -> str:
+    """Append the current directory to `sys.path`, unless it is or lies in an untrusted directory (`handed_over`).
+
+    Return a text that says why it was not appended; "" if it was.
+    """
     here = Path.cwd()
-    if handed_over(here) is None:
+    stranger = handed_over(here)
+    if stranger is None:
         sys.path.append(str(here))  # it stays: worker processes import from there, too
         importlib.invalidate_caches()
+        return ""
+    return (
+        f"{here} is not searched: {stranger} is a run or sweep directory or stands on the command line, so its files "
+        "may be a stranger's; if they are yours, put the directory into PYTHONPATH"
+    )
 
 
 def _require_own(found: Any, text: str) -> None:

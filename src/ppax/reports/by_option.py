@@ -149,7 +149,7 @@ def differences_by(settings: Sequence[Setting], path: str, baseline: str | None 
     ConfigError if the option has only one value, and for an unknown `baseline`.
     """
     methods = ordered([one.records[0].config.get(path, MISSING) for one in settings])
-    texts = {value_text(value): value for value in methods}
+    texts = _texts(methods)
     if len(methods) < 2:
         raise ConfigError(f"by = {path!r}: must be an option with several values; all runs have {', '.join(texts)}")
     if baseline is not None and baseline not in texts:
@@ -159,15 +159,20 @@ def differences_by(settings: Sequence[Setting], path: str, baseline: str | None 
     found = []
     for env, own in by_env(settings).items():
         present = list(dict.fromkeys(repr(one.records[0].config.get(path, MISSING)) for one in own))
-        best = next((text for text in texts if repr(texts[text]) == present[0]), "")
+        best = next(text for text in texts if repr(texts[text]) == present[0])
         if baseline is not None and repr(texts[baseline]) not in present:
             continue
-        for value in methods:
-            text = value_text(value)
+        for text, value in texts.items():
             if repr(value) in present and text != (best if baseline is None else baseline):
                 pair = (best, text) if baseline is None else (text, baseline)
                 found += _between(env, own, path, texts[pair[0]], texts[pair[1]])
     return found
+
+
+def _texts(values: Sequence[Any]) -> dict[str, Any]:
+    """Return the values by their texts in reports; those whose short texts are equal by their full texts."""
+    short = [value_text(value) for value in values]
+    return {text if short.count(text) == 1 else str(value): value for text, value in zip(short, values, strict=True)}
 
 
 def _between(env: str, settings: Sequence[Setting], path: str, first: Any, other: Any) -> list[Against]:

@@ -389,14 +389,21 @@ def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
 
     The columns are `run` (directory or name), `env`, `setting` (in words, the options in which it differs from other
     settings) and `seed`; each option in which runs differ, by dotted path; then the metrics of the log rows, with
-    `iteration` and `env_steps`. A run that lacks a metric has NaN there.
+    `iteration` and `env_steps`. A run that lacks a metric has NaN there. An option that the rows have, too, because
+    population-based training changes it, is that of the rows; a metric with the name of one of the first columns is
+    called "metric NAME".
     """
-    options = {path: values for path, values in setting_differences(records).items() if path not in ("env", SEED)}
     labels = {
         id(record): setting.label for setting in settings_of(records) for record in (*setting.records, *setting.repeats)
     }
     metrics = list(dict.fromkeys(name for record in records for name in record.columns))
-    columns: dict[str, list[Any]] = {name: [] for name in (*KEYS, *options, *metrics)}
+    options = {
+        path: values
+        for path, values in setting_differences(records).items()
+        if path not in ("env", SEED) and path not in metrics
+    }
+    heads = {name: f"metric {name}" if name in KEYS else name for name in metrics}
+    columns: dict[str, list[Any]] = {name: [] for name in (*KEYS, *options, *heads.values())}
     for place, record in enumerate(records):
         rows = len(next(iter(record.columns.values()), ()))
         first = (str(record.path or record.name), record.env, labels[id(record)], record.config.get(SEED))
@@ -404,7 +411,7 @@ def long_table(records: Sequence[Record]) -> dict[str, list[Any]]:
         for name, value in constant.items():
             columns[name] += [value] * rows
         for name in metrics:
-            columns[name] += record.columns[name].tolist() if name in record.columns else [math.nan] * rows
+            columns[heads[name]] += record.columns[name].tolist() if name in record.columns else [math.nan] * rows
     return columns
 
 

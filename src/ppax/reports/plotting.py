@@ -90,9 +90,8 @@ def checked_file(path: str | Path) -> Path:
     """
     file = to_path(path, "path")
     if file.suffix.lower() not in FORMATS:
-        raise ConfigError(
-            f"path = {str(path)!r}: must end in {', '.join(FORMATS)}; nearest: {file.with_suffix('.pdf')}"
-        )
+        nearest = file.with_suffix(".pdf") if file.name else "curves.pdf"
+        raise ConfigError(f"path = {str(path)!r}: must end in {', '.join(FORMATS)}; nearest: {nearest}")
     require_place(file, "curves.pdf")
     return file
 
@@ -234,8 +233,8 @@ def sensitivity_figure(settings: Sequence[Setting], path: str, size: tuple[float
             shift = (place - (len(labels) - 1) / 2) * min(SHIFT, 4 * SHIFT / len(labels))
             legend.setdefault(series.label, _draw_series(axes, series, places, colour, shift))
         axes.autoscale_view(scalex=False)
-        axes.set(xlabel=path.removeprefix("agent.").removesuffix(".part"), ylabel=_score_label(settings, env))
-        axes.set_title(env if len(envs) > 1 else "")
+        axes.set(xlabel=plain(path.removeprefix("agent.").removesuffix(".part")), ylabel=_score_label(settings, env))
+        axes.set_title(plain(env) if len(envs) > 1 else "")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     _legend_below(figure, legend, size[0])
@@ -264,7 +263,7 @@ def _scale(axes: Any, values: Sequence[Any], numeric: bool, width: float) -> Non
         room = np.diff(positions) / span * width * 0.8 * LETTERS
         tight = any((len(a) + len(b)) / 2 + 1 > gap for a, b, gap in zip(texts, texts[1:], room, strict=False))
         turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if tight else {}
-        axes.set_xticks(places, texts, **turned)
+        axes.set_xticks(places, list(map(plain, texts)), **turned)
         axes.set_xticks([], minor=True)
 
 
@@ -342,8 +341,8 @@ def figure_of(
                     line = line._replace(colour=colours[places[label]], dash="")
                 legend.setdefault(label, _draw(axes, line, chosen[label][0]))
             axes.set_visible(bool(drawn[metric, env]))
-            axes.set(xlabel="environment steps", ylabel=AXES.get(metric, metric.replace("_", " ")))
-            axes.set_title(env if len(shown) > 1 else "")
+            axes.set(xlabel="environment steps", ylabel=plain(AXES.get(metric, metric.replace("_", " "))))
+            axes.set_title(plain(env) if len(shown) > 1 else "")
             axes.xaxis.set_major_formatter(lambda steps, _: short_count(steps))
             axes.grid(alpha=0.25)
             axes.spines[["top", "right"]].set_visible(False)
@@ -365,7 +364,12 @@ def _legend_below(figure: Figure, legend: Mapping[str, Any], width: float) -> No
     if len(legend) > 1 or any(name.endswith(SHARED) for name in legend):
         columns = int(width * LETTERS / (max(map(len, legend)) + LEGEND_GAP))
         place: dict[str, Any] = {"loc": "outside lower center", "ncols": min(max(columns, 1), len(legend))}
-        figure.legend(legend.values(), legend.keys(), frameon=False, fontsize=9, **place)
+        figure.legend(legend.values(), map(plain, legend), frameon=False, fontsize=9, **place)
+
+
+def plain(text: str) -> str:
+    """Return a text for Matplotlib, which would read what is between two dollar signs as a formula."""
+    return text.replace("$", r"\$")
 
 
 def _draw(axes: Any, line: Line, name: str) -> Any:

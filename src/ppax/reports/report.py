@@ -65,6 +65,7 @@ def write_report(
     runs: RunLike | Sequence[RunLike], path: str | Path | None, video: bool = True, band: str = CONFIDENCE
 ) -> Written:
     """Write the report as `report` does; return its path, and the error because of which it has no film, or None."""
+    runs = [runs] if isinstance(runs, str | Path | TrainedRun) else list(runs)  # also of a generator, once
     path, given = _place(runs) if path is None else to_path(path, "path"), _listed(runs)
     require_place(path, REPORT)
     checked_band(band)
@@ -107,6 +108,7 @@ def compare(
     the learning curve divided by its steps) are compared in place of final returns. Raises ConfigError for an unknown
     option, value or score.
     """
+    runs = [runs] if isinstance(runs, str | Path | TrainedRun) else list(runs)  # also of a generator, once
     return comparison.of_records(records_of(runs, score), given_twice(runs), by, baseline)
 
 

@@ -18,7 +18,7 @@ from ppax.run.records import DURING, FINAL, TRAINING, WHOLE_EVALUATED, WHOLE_TRA
 
 SEED = "seed"
 # Options that do not change how a run learns
-OTHER = ("log.", "eval.", "best.", "timeout", "vectorization", "info_metrics")
+OTHER = ("log.", "eval.", "best.", "film.", "timeout", "vectorization", "info_metrics")
 # Options of evaluations that change what a score measures, or are part of the environment's task
 MEASURED = ("eval.max_steps", "eval.deterministic", "eval.env_params.")
 LIMITS = ("max_steps", "max_episode_steps", "time_limit")  # last words of parameters that limit episodes
@@ -191,9 +191,10 @@ def notes_on(settings: Sequence[Setting]) -> list[str]:
         more += [f"Scores of different kinds cannot be compared and are ranked apart: {apart}."]
     mixed = [setting for setting in settings if len({x.measure for x in setting.records if x.measure}) > 1]
     if mixed:
+        sources = [kind for kind in MEASURES if any(kind == x.measure for one in mixed for x in one.records)]
+        names = listed([setting.label for setting in mixed[:NOTES]])
         more += [
-            f"The score of {listed([setting.label for setting in mixed[:NOTES]])} mixes seeds with a final evaluation "
-            "and seeds without one."
+            f"The score of {names} mixes seeds whose scores were measured in different ways: {', '.join(sources)}."
         ]
     return notes[:NOTES] + more + identical(settings)
 

@@ -77,7 +77,7 @@ def build(target: Target, **options: Any) -> Built:
         else:
             env = _vectorised(target, given)
             found = _settings_of(env, given)
-        started = config.begun(found | ({config.PRESET: given[config.PRESET]} if config.PRESET in given else {}))
+        started = config.begun(found | {name: given[name] for name in (config.PRESET, "env") if name in given})
         complete, text = config.completed(config.overridden(started, given), env)
         built = config.build(complete, env)
     if text and complete[config.PRESET] is not None:

@@ -278,7 +278,8 @@ def require_video(path: Path, frames_per_second: float = FRAMES_PER_SECOND) -> N
     Raises ImportError if the format's encoder is missing.
     """
     if path.suffix not in FORMATS:
-        raise ConfigError(f"{path}: write a video as .gif or .mp4; nearest valid value: {path.with_suffix('.gif')}")
+        nearest = path.with_suffix(".gif") if path.name else "episode.gif"
+        raise ConfigError(f"{path}: write a video as .gif or .mp4; nearest valid value: {nearest}")
     if path.suffix == ".gif" and frames_per_second > GIF_FASTEST:
         raise ConfigError(
             f"fps = {frames_per_second:g}: a .gif has at most {GIF_FASTEST:g} frames per second; nearest valid value: "

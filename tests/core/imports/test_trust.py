@@ -341,3 +341,22 @@ def test_a_class_is_not_named_by_a_path_that_leads_to_another_package(tmp_path, 
     assert [imports.import_path(one) for one in own] == [None, None]
     for name in ("twins", "twins.part"):
         del sys.modules[name]
+
+
+def test_a_package_beside_a_sweep_file_is_not_found_and_the_error_says_why(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine_beside_sweep.py").write_text("def make(): ...\n")
+    (tmp_path / "sweep.toml").write_text("")
+    refused = pytest.raises(ppax.ConfigError, match=r"is not searched: .* may be a stranger's; .* PYTHONPATH")
+    with imports.trusting(["mine_beside_sweep"], beside=True), refused:
+        imports.load("mine_beside_sweep:make", "env")
+
+
+def test_a_module_that_exits_when_it_is_imported_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "exits_at_once.py").write_text("import sys\nsys.exit(0)\n")
+    with (
+        imports.trusting(["exits_at_once"]),
+        pytest.raises(ppax.ConfigError, match=r"exits_at_once:make.*SystemExit: 0"),
+    ):
+        imports.load("exits_at_once:make", "env")

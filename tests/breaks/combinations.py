@@ -2,6 +2,9 @@
 
 from breaks.base import Mutation
 
+COMMAND = "tests/cli/test_command.py::"
+COMPARISON = "tests/reports/test_comparison.py::"
+DOCTOR = "tests/reports/test_doctor.py::"
 BACKGROUND = "tests/loggers/test_background.py::"
 RUNS = "tests/sweeps/test_runs.py::"
 MUTATIONS = [
@@ -230,5 +233,110 @@ MUTATIONS = [
         "    if False:",
         ("tests/checks/test_check_env.py::test_groups_are_checked_each_in_its_own_spaces",),
         "checks/check.py",
+    ),
+    Mutation(
+        "a group without a rule's metric keeps the rule from the others",
+        '        own = f"{metric}/{self.group}"\n        return any(metric in row or own in row for row in self.rows)',
+        "        return any(metric in row for row in self.rows)",
+        (DOCTOR + "test_a_rule_is_examined_in_the_groups_that_have_its_metric",),
+        "reports/doctor.py",
+    ),
+    Mutation(
+        "a fault that ended the run is blamed on the first group",
+        '            own = [own[0]._replace(group="")]',
+        "            own = own[:1]",
+        (DOCTOR + "test_what_groups_share_is_found_once_and_remedies_of_each_group_are_kept",),
+        "reports/doctor.py",
+    ),
+    Mutation(
+        "returns that fall again are learning",
+        "    return top if lost else math.nan",
+        "    return math.nan",
+        (DOCTOR + "test_a_return_that_falls_again_is_said_and_is_no_learning",),
+        "reports/doctor.py",
+    ),
+    Mutation(
+        "an option that the rows have is a column twice",
+        '        if path not in ("env", SEED) and path not in metrics',
+        '        if path not in ("env", SEED)',
+        (COMPARISON + "test_columns_of_options_and_metrics_with_one_name_are_one_column",),
+        "reports/comparison.py",
+    ),
+    Mutation(
+        "a metric takes the column of the seed",
+        '{name: f"metric {name}" if name in KEYS else name for name in metrics}',
+        "{name: name for name in metrics}",
+        (COMPARISON + "test_columns_of_options_and_metrics_with_one_name_are_one_column",),
+        "reports/comparison.py",
+    ),
+    Mutation(
+        "values with one short text are one method",
+        "text if short.count(text) == 1 else str(value): value",
+        "text: value",
+        ("tests/reports/test_by_option.py::test_values_with_one_short_text_are_methods_by_their_full_texts",),
+        "reports/by_option.py",
+    ),
+    Mutation(
+        "dollar signs begin formulas in pictures",
+        'return text.replace("$", r"\\$")',
+        "return text",
+        ("tests/reports/test_plotting.py::test_dollar_signs_are_no_formulas",),
+        "reports/plotting.py",
+    ),
+    Mutation(
+        "abbreviated options are taken",
+        '        sub = commands.add_parser(command, allow_abbrev=False)\n        if command == "resume":',
+        '        sub = commands.add_parser(command)\n        if command == "resume":',
+        (COMMAND + "test_an_abbreviated_option_is_refused",),
+        "cli/main.py",
+    ),
+    Mutation(
+        "a full disk is a closed pipe",
+        "        if error.errno in FULL and stream is sys.stdout:",
+        "        if False:",
+        (COMMAND + "test_output_that_a_full_disk_does_not_take_is_an_error",),
+        "cli/common.py",
+    ),
+    Mutation(
+        "another environment keeps the preset of the target",
+        "base | choose_start(arguments)",
+        "base",
+        (COMMAND + "test_an_environment_beside_a_preset_has_its_own_preset",),
+        "cli/options.py",
+    ),
+    Mutation(
+        "another environment keeps the preset of the target in Python",
+        'for name in (config.PRESET, "env") if name in given})',
+        "for name in (config.PRESET,) if name in given})",
+        (COMMAND + "test_an_environment_beside_a_preset_has_its_own_preset",),
+        "run/building.py",
+    ),
+    Mutation(
+        "a module that exits ends the command",
+        "    except (Exception, SystemExit) as error:  # any exception of the package's own code",
+        "    except Exception as error:  # any exception of the package's own code",
+        ("tests/core/imports/test_trust.py::test_a_module_that_exits_when_it_is_imported_is_an_error",),
+        "core/imports.py",
+    ),
+    Mutation(
+        "a hash in a text begins a comment",
+        '        untrusted.from_toml(f"x = [{text}]")  # not',
+        "        # not",
+        (COMMAND + "test_a_hash_in_a_text_begins_no_comment",),
+        "cli/arguments.py",
+    ),
+    Mutation(
+        "negative numbers with an exponent are options",
+        "    parser._negative_number_matcher = NEGATIVE\n",
+        "",
+        (COMMAND + "test_negative_numbers_with_an_exponent_are_values",),
+        "cli/options.py",
+    ),
+    Mutation(
+        "a link to a run file is replaced",
+        "safe_files.write_text(Path(os.path.realpath(path)), text)",
+        "safe_files.write_text(path, text)",
+        ("tests/training/test_bench.py::test_write_program_follows_a_link_and_reads_a_byte_order_mark",),
+        "cli/bench.py",
     ),
 ]

@@ -93,8 +93,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a run whose evaluation is bad has learned",
-        "return rose(record) and not few and np.isnan(contradiction(record))",
-        "return rose(record) and not few",
+        "lasting = np.isnan(contradiction(record)) and np.isnan(fallen_from(record))",
+        "lasting = np.isnan(fallen_from(record))",
         ("tests/reports/test_doctor.py::test_an_evaluation_that_disagrees_with_the_return_is_named",),
         "reports/doctor.py",
     ),

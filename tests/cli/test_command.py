@@ -1,5 +1,8 @@
 """Entry of the command: version and help without JAX, all commands listed, any other argument to the command line."""
 
+import argparse
+import json
+import math
 import os
 import subprocess
 import sys
@@ -8,7 +11,7 @@ import pytest
 
 import ppax
 import ppax_command
-from ppax.cli import main, options
+from ppax.cli import main, options, output
 
 
 def run(*arguments):
@@ -92,6 +95,38 @@ def test_an_environment_beside_a_preset_has_its_own_preset():
     built, same = ppax.build("Pendulum-v1", env="CartPole-v1"), ppax.build("CartPole-v1")
     assert built.run == same.run
     assert built.agent == same.agent
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "value"),
+    [
+        (["--agent.network.log-std-init", "-1e-1"], ("network", "log_std_init"), -0.1),
+        (["--agent.network.log-std-init", "-.5E+0"], ("network", "log_std_init"), -0.5),
+    ],
+)
+def test_negative_numbers_with_an_exponent_are_values(words, path, value):
+    _, found = options.parse_run("train", ["Pendulum-v1", *words], options.add_train)
+    assert found["agent"][path[0]][path[1]] == value
+
+
+def test_a_hash_in_a_text_begins_no_comment():
+    with pytest.raises(ppax.ConfigError, match=r"env_params\.gravity = '9#3': must be of type float"):
+        options.parse_run("train", ["CartPole-v1", "--env-params.gravity", "9#3"], options.add_train)
+
+
+def test_json_has_no_infinities_and_objects_are_texts(capsys):
+    output.print_json(argparse.Namespace(json=True), {"a": [math.inf, {"b": -math.inf}], "c": len})
+    assert json.loads(capsys.readouterr().out) == {"a": [None, {"b": None}], "c": "<built-in function len>"}
+
+
+def test_options_that_are_no_data_are_errors_with_their_path():
+    for given, words in (
+        ({"agent": {"extensions": ["rnd"]}}, r"extensions: 'rnd' is no part, such as ppax\.extensions\.RND\(\)"),
+        ({"env_params": {"x": {0: 1}}}, r"env_params\.x\.0: names of options and parameters must be text"),
+        ({"agent": {3: 4}}, r"agent\.3: names of options and parameters must be text"),
+    ):
+        with pytest.raises(ppax.ConfigError, match=words):
+            ppax.build("CartPole-v1", **given)
 
 
 INTERRUPTED = """

@@ -317,3 +317,12 @@ def test_the_command_bench(tmp_path, capsys):
     stages = ["compiling ...", "first iteration ...", "measuring ...", "measuring stages ..."]
     assert [line for line in captured.err.splitlines() if line.endswith("...")] == stages
     assert main.main(["bench", str(path), "--seconds", "0"]) == 2
+
+
+def test_write_program_follows_a_link_and_reads_a_byte_order_mark(tmp_path):
+    file, link = tmp_path / "run.toml", tmp_path / "link.toml"
+    file.write_text('\N{BYTE ORDER MARK}env = "CartPole-v1"\n', encoding="utf-8")
+    link.symlink_to(file)
+    assert write_program(link, Program(unroll=4))
+    assert link.is_symlink()
+    assert config.read(file)["agent"]["program"] == {"unroll": 4}

@@ -172,6 +172,7 @@ def within(path: str, other: str) -> bool:
 def number_or_text(text: str) -> Any:
     """Return the value that a text stands for, read as TOML, or as a JSON table or list; else the text itself."""
     try:
+        untrusted.from_toml(f"x = [{text}]")  # not with a comment after the value, as `9#3` would be
         return untrusted.from_toml(f"x = {text}")["x"]
     except ValueError:
         pass

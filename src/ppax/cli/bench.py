@@ -133,7 +133,7 @@ def write_program(path: Path, program: Program) -> bool:
     """Write `program` into a run file as its table [agent.program]; return False where `with_program` cannot."""
     text = with_program(path, program)
     if text is not None:
-        safe_files.write_text(path, text)
+        safe_files.write_text(Path(os.path.realpath(path)), text)  # a link stays one
     return text is not None
 
 

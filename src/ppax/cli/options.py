@@ -202,6 +202,7 @@ def _parse(
     if topic is not None:
         _print_help(parser, known, defaults, topic, command)
     arguments, free = split_free(booleans(arguments, known), known)
+    parser._negative_number_matcher = NEGATIVE
     options, unknown = parser.parse_known_args(join_arguments(arguments))
     if options.target != target:  # the target decides which options exist
         raise ConfigError(f"write the target first: ppax {command} {options.target} ...")
@@ -211,6 +212,10 @@ def _parse(
     imports.typed(one.name for one in config.outside_values(given | free, known.values()).values())
     kept = {path: value for path, value in flatten(base) if not any(within(path, one) for one in free)}
     return options, unflatten(kept | given | free)
+
+
+# Numbers that argparse takes for values, not for options: also with an exponent, which its own pattern lacks
+NEGATIVE = re.compile(r"-(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?$|-inf$")
 
 
 def _parser_of(command: str) -> argparse.ArgumentParser:

@@ -15,7 +15,7 @@ from typing import Any
 from ppax import config
 from ppax.cli.common import DISK, DONE, fail, print_line
 from ppax.loggers.evaluating import EvaluationLine
-from ppax.loggers.files import finite
+from ppax.loggers.files import without_non_finite
 from ppax.run import python_objects
 from ppax.run.dry_run import DryRun
 from ppax.run.result import TrainedRun, record_evaluation
@@ -43,7 +43,7 @@ def say(options: argparse.Namespace, text: str, kept: str = "\n\t") -> None:
 def print_json(options: argparse.Namespace, result: dict[str, Any]) -> None:
     """Print the result as one line of JSON to standard output, if `--json` is given; NaN and infinities become null."""
     if options.json:
-        print_line(json.dumps(finite(result)), sys.stdout)
+        print_line(json.dumps(without_non_finite(result), allow_nan=False, default=str), sys.stdout)
 
 
 def print_plan(options: argparse.Namespace, plan: DryRun | SweepDryRun) -> None:

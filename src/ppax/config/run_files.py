@@ -43,7 +43,7 @@ def read(path: Path) -> Config:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
-    return parse(text.removeprefix("\N{BYTE ORDER MARK}"), path)  # which Windows editors may write
+    return parse(text, path)
 
 
 def parse(text: str, path: Path) -> Config:
@@ -51,6 +51,7 @@ def parse(text: str, path: Path) -> Config:
 
     Raises ConfigError where the text cannot be parsed or is no table, ImportError for YAML without PyYAML.
     """
+    text = text.removeprefix("\N{BYTE ORDER MARK}")  # which Windows editors may write
     try:
         if path.suffix == ".json":
             config = untrusted.from_json(text, _without_repeats)

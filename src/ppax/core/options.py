@@ -273,6 +273,10 @@ def check_numbers(part: Any, path: str = "agent") -> None:
         value = dict(value) if "slot_table" in field.metadata else value
         if "slot_chain" in field.metadata:
             for one in value:
+                if not dataclasses.is_dataclass(one) or not hasattr(one, "name"):
+                    raise ConfigError(
+                        f"{where}: {one!r} is no part, such as ppax.extensions.RND(); its name is not enough"
+                    )
                 check_numbers(one, f"{where}.{name_of(one)}")
             continue
         if field.metadata:
@@ -386,6 +390,8 @@ def flatten(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """
     _require_shallow(prefix)
     for name, given in config.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"{prefix}{name!r}: names of options and parameters must be text")
         value = plain_data(given)
         if prefix + name in LISTS:
             value = numbered(value)

@@ -34,6 +34,13 @@ def finite_or_none(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def without_non_finite(tree: Any) -> Any:
+    """Return nested dicts and lists with None in place of NaN and infinities, which JSON does not have."""
+    if isinstance(tree, dict):
+        return {name: without_non_finite(value) for name, value in tree.items()}
+    return [without_non_finite(value) for value in tree] if isinstance(tree, list | tuple) else finite_or_none(tree)
+
+
 def finite(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values by name with None for NaN and infinities, which JSON does not have."""
     return {name: finite_or_none(value) for name, value in result.items()}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ppax import config
 from ppax.core import untrusted
-from ppax.loggers.files import finite_or_none
+from ppax.loggers.files import without_non_finite
 from ppax.reports.statistics import Statistics, Verdict, statistics_of, verdict_on
 from ppax.scores.suite import RETURN, SuiteRow
 from ppax.storage import safe_files
@@ -148,13 +148,6 @@ class Score:
             }
         )
         return plain_data
-
-
-def without_non_finite(tree: Any) -> Any:
-    """Return nested dicts and lists with None in place of NaN and infinities, which JSON does not have."""
-    if isinstance(tree, dict):
-        return {name: without_non_finite(value) for name, value in tree.items()}
-    return [without_non_finite(value) for value in tree] if isinstance(tree, list | tuple) else finite_or_none(tree)
 
 
 def fingerprint(row: SuiteRow, episodes: int, version: str) -> str:

@@ -13,13 +13,13 @@ import numpy as np
 
 from ppax import config
 from ppax.core.options import Config
+from ppax.loggers.files import without_non_finite
 from ppax.reports import comparison
 from ppax.reports.differences import too_few
 from ppax.reports.settings import identical, settings_of, short_names
 from ppax.reports.statistics import Standing, standing_of, statistics_of
 from ppax.run import records
 from ppax.run.directory import RESULT, read_evaluation
-from ppax.scores.results import without_non_finite
 from ppax.scores.tables import number_cell
 from ppax.storage import safe_files
 from ppax.storage.paths import quoted, relative

@@ -148,7 +148,7 @@ MUTATIONS = [
     ),
     Mutation(
         "doctor: groups are examined by the metrics of all",
-        "name = own if self.group and self.has(own) else metric",
+        "name = own if any(own in row for row in self.rows) else metric",
         "name = metric",
         (FILE + "test_groups_are_examined_by_themselves",),
     ),

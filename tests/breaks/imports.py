@@ -84,8 +84,6 @@ MUTATIONS = [
         "the current directory goes before installed packages",
         "beside = _may_be_beside(package) and _spec(package) is None\n    not_searched",
         "beside = _may_be_beside(package)\n    sys.path.insert(0, str(Path.cwd())) if beside else None\n    not_searched",
-        (package) and _spec(package) is None:\n        _search",
-        "if _may_be_beside(package):\n        sys.path.insert(0, str(Path.cwd()))\n        _search",
         (TRUST + "test_an_installed_package_goes_before_the_current_directory",),
         "core/imports.py",
     ),

@@ -83,7 +83,7 @@ MUTATIONS = [
     Mutation(
         "the current directory goes before installed packages",
         "beside = _may_be_beside(package) and _spec(package) is None\n    not_searched",
-        "beside = _may_be_beside(package)\n    sys.path.insert(0, str(Path.cwd())) if beside else None\n    not_searched",
+        "beside = _may_be_beside(package)\n    sys.path[:0] = [str(Path.cwd())] * beside\n    not_searched",
         (TRUST + "test_an_installed_package_goes_before_the_current_directory",),
         "core/imports.py",
     ),

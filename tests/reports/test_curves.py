@@ -109,3 +109,16 @@ def test_a_run_that_is_over_has_no_part_in_the_confidence_band():
 def test_an_unknown_band_is_refused():
     with pytest.raises(ConfigError, match="band = 'std': must be 'confidence' or 'range'"):
         checked_band("std")
+
+
+def test_steps_never_fall_where_the_run_with_more_of_them_ends_first():
+    long, short = record([1.0] * 4, steps=[10, 20, 30, 40]), record([1.0] * 2, steps=[14, 28])
+    curve = mean_curve([curve_of(one, "x", 9) for one in (long, short)], "range")
+    assert curve.steps.tolist() == [12.0, 24.0, 30.0, 40.0]
+    longer = record([1.0] * 2, steps=[14, 48])
+    assert mean_curve([curve_of(one, "x", 9) for one in (long, longer)], "range").steps.tolist() == [
+        12.0,
+        34.0,
+        34.0,
+        40.0,
+    ]

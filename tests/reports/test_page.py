@@ -164,6 +164,15 @@ def test_share_of_rows_in_the_healthy_range(values, share, said):
     assert health.share_in_range(sign, [Record("", None, {}, {}, "", {}, [], {})]) is None
 
 
+@pytest.mark.parametrize(("dtype", "share"), [("float32", 0.0), ("bfloat16", 1.0)])
+def test_the_healthy_range_of_the_first_ratio_is_that_of_the_run_s_products(dtype, share):
+    rows = [{"iteration": i, "env_steps": i, "ratio_first_max_dev": 0.05} for i in (1, 2)]
+    record = of_history("run", rows, {"agent": {"compute_dtype": dtype}})
+    sign = next(sign for sign in health.SIGNS if sign.same_policy)
+    assert health.share_in_range(sign, [record]) == share
+    assert health.band_of(sign, [record]).healthy == (0.0, 0.2 if share else 1e-3)
+
+
 def test_a_ratio_that_is_not_1_is_no_defect_with_overlap():
     rows = [{"iteration": i, "env_steps": i, "ratio_first_max_dev": 0.3} for i in (1, 2)]
     sign = next(sign for sign in health.SIGNS if sign.metric == "ratio_first_max_dev")

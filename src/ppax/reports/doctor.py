@@ -808,7 +808,10 @@ def reward_not_reached(record: ExaminedRun) -> Finding | None:
         reason = "lets the policy see small entries, and so explore; or reward steps on the way"
         remedy = Remedy(reason, record.path("normalize_obs"), True)
     seen = f"{name} is {figure(values[0])} in all {len(values)} rows"
-    return Finding(f"No action made a difference to the reward: {seen}, so there is nothing to learn from.", remedy)
+    said = f"No action made a difference to the reward: {seen}, so there is nothing to learn from."
+    if record.options.get("init_from.run"):
+        return Finding(f"{said} A policy that is the best one from the start would look alike.", remedy, NOTICE)
+    return Finding(said, remedy)
 
 
 def no_episode_ended(record: ExaminedRun) -> Finding | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppax.reports.charts import Band
+from ppax.reports.doctor import RATIO
 from ppax.reports.formatting import number_text, value_text
 from ppax.run.records import Record
 
@@ -91,8 +92,8 @@ def band_of(sign: Sign, records: Sequence[Record]) -> Band:
     limits = {value_text(record.config.get(sign.limit)) for record in records}
     limit: Any = records[0].config.get(sign.limit)
     drawn = len(limits) == 1 and type(limit) in (int, float)
-    healthy = sign.healthy if _judged(sign, records) else None
-    return Band(sign.shown, healthy, float(limit) if drawn else None)
+    ranges = [found for record in _judged(sign, records) if (found := _range(sign, record)) is not None]
+    return Band(sign.shown, max(ranges, default=None), float(limit) if drawn else None)
 
 
 def _judged(sign: Sign, records: Sequence[Record]) -> list[Record]:
@@ -100,18 +101,29 @@ def _judged(sign: Sign, records: Sequence[Record]) -> list[Record]:
     return [one for one in records if not (sign.same_policy and one.config.get("overlap"))]
 
 
+def _range(sign: Sign, record: Record) -> tuple[float, float] | None:
+    """Return the healthy range of the metric `sign` in a run; None if it has none.
+
+    With the products of bfloat16 acting and learning may differ by more than with those of float32.
+    """
+    if not sign.same_policy:
+        return sign.healthy
+    return 0.0, RATIO.get(str(record.config.get("agent.compute_dtype")), RATIO["float32"])
+
+
 def share_in_range(sign: Sign, records: Sequence[Record]) -> float | None:
     """Return the share of log rows, over all runs, in which the metric of `sign` is in its healthy range.
 
     None if the metric has no healthy range, or no row has the metric.
     """
-    columns = [record.columns.get(sign.metric, np.zeros(0)) for record in _judged(sign, records)]
-    values = np.concatenate([np.zeros(0), *columns])
-    values = values[np.isfinite(values)]
-    if sign.healthy is None or not len(values):
-        return None
-    low, high = sign.healthy
-    return float(np.mean((low <= values) & (values <= high)))
+    inside = [np.zeros(0, bool)]
+    for record in _judged(sign, records):
+        values = record.columns.get(sign.metric, np.zeros(0))
+        values = values[np.isfinite(values)]
+        low, high = _range(sign, record) or (-np.inf, np.inf)
+        inside.append((low <= values) & (values <= high))
+    known = np.concatenate(inside)
+    return None if sign.healthy is None or not len(known) else float(known.mean())
 
 
 def verdict(share: float) -> str:

@@ -8,7 +8,7 @@ import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ppax import config
 from ppax.core.types import ConfigError
@@ -20,10 +20,6 @@ from ppax.reports.settings import settings_of
 from ppax.run import records
 from ppax.run.directory import read_evaluation
 from ppax.run.records import Record
-
-if TYPE_CHECKING:
-    from ppax.policy.policy import Policy
-
 
 CARD, CURVE = "README.md", "curve.png"
 DOTS_PER_INCH = 150

@@ -651,6 +651,8 @@ def test_the_settings_of_a_run_are_those_of_the_environment_that_is_passed():
         ({"log": {"keep": "al"}}, "log.keep = 'al': must be of type int or 'all'"),
         ({"agent": {"seq_len": "al"}}, "agent.seq_len = 'al': must be of type int or 'none'"),
         ({"num_envs": "al"}, "num_envs = 'al': must be of type int"),
+        ({"total_steps": 1e6}, "total_steps = 1000000.0: must be of type int; nearest valid value: 1000000"),
+        ({"stagger": "true"}, "stagger = 'true': must be of type int or true or false"),
     ],
 )
 def test_what_is_said_of_an_option_that_is_not_there_or_of_another_type(table, text):

@@ -114,6 +114,8 @@ def run_plot(options: argparse.Namespace, say: Any) -> dict[str, Any]:
             raise ConfigError(
                 f"--names has {len(options.names)} names, --settings {len(settings or ())} labels: give a name for each"
             )
+        if len(set(settings)) < len(settings):
+            raise ConfigError(f"--settings {' '.join(map(repr, settings))}: a label stands twice; each has one name")
         settings = dict(zip(settings, options.names, strict=True))
     own = {"against": options.against, "score": options.score, "each": options.each}
     plot(options.runs, options.metric, options.band, settings=settings, size=options.size, path=options.out, **own)

@@ -155,8 +155,8 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
         value = float(value) if abs(value) < 2**1000 else math.inf
     if not isinstance(value, option.kind) or (option.kind is int and isinstance(value, bool)):
         words = [*((option.none,) if option.optional else ()), *option.limits.get("words", ())]
-        words += ["true", "false"] if option.limits.get("switch") else []
         others = "".join(f" or {word!r}" for word in words)
+        others += " or true or false" if option.limits.get("switch") else ""
         choices = option.limits.get("choices")
         if option.kind is str and choices:
             # true: the default, which does what the option is for; false: off
@@ -164,7 +164,9 @@ def check_value(option: Option, value: Any, each: bool = False) -> Any:
             near = off if value is False and off else option.default
             near = f"; nearest: {near}" if near in choices else ""
             raise ConfigError(f"{option.path} = {value!r}: must be one of {', '.join(choices)}{others}{near}")
-        raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}{others}")
+        whole = option.kind is int and isinstance(value, float) and value.is_integer()
+        near = f"; nearest valid value: {int(value)}" if whole else ""
+        raise ConfigError(f"{option.path} = {value!r}: must be of type {option.kind.__name__}{others}{near}")
     return check_limits(option.path, value, {**option.limits, "default": option.default})
 
 

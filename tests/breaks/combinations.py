@@ -339,4 +339,18 @@ MUTATIONS = [
         ("tests/training/test_bench.py::test_write_program_follows_a_link_and_reads_a_byte_order_mark",),
         "cli/bench.py",
     ),
+    Mutation(
+        "doctor: rollouts as long as the episodes hold one part of them",
+        "    if not limit > steps or record",
+        "    if not limit >= steps or record",
+        (DOCTOR + "test_a_rule_sees_what_is_beyond_its_limit_and_nothing_within[episodes_in_step]",),
+        "reports/doctor.py",
+    ),
+    Mutation(
+        "doctor: staggered episodes are in step",
+        'or record.options.get("stagger") or learned(record):',
+        "or learned(record):",
+        (DOCTOR + "test_a_rule_sees_what_is_beyond_its_limit_and_nothing_within[episodes_in_step]",),
+        "reports/doctor.py",
+    ),
 ]

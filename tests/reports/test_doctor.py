@@ -95,6 +95,7 @@ def test_gradient_steps_of_minibatches_of_a_number_of_rows():
     assert (one.remedy.option, one.remedy.value) == ("agent.minibatch.rows", 32)  # 1600 gradient steps
 
 
+IN_STEP = {"episode_length": 200.0, "truncations": 8.0, "terminations": 0.0}
 # rule: columns and options just beyond its limit, then just within
 LIMITS = {
     "ratio_not_one": [
@@ -209,6 +210,13 @@ LIMITS = {
             {"agent.gamma": 0.98},
         ),
         ({"episode_length": None, "truncations": 8.0, "terminations": 0.0}, {"agent.gamma": 0.98}),
+    ],
+    "episodes_in_step": [
+        (IN_STEP, {"num_steps": 199, "agent.gamma": 0.98}),
+        (IN_STEP, {"num_steps": 200, "agent.gamma": 0.98}),
+        (IN_STEP, {"num_steps": 199, "agent.gamma": 0.98, "stagger": True}),
+        (IN_STEP | {"terminations": column(1.0, 1, 0.0)}, {"num_steps": 199, "agent.gamma": 0.98}),
+        (IN_STEP | {"episode_return": np.arange(20.0)}, {"num_steps": 199, "agent.gamma": 0.98}),  # it learned
     ],
 }
 
@@ -340,6 +348,7 @@ def test_rules_without_their_metrics_are_named():
     diagnosis = diagnosed(before._replace(rows=rows))
     assert diagnosis.not_examined == {
         "ending_pays": "as the rows have no truncations",
+        "episodes_in_step": "as the rows have no truncations",
         "horizon_long": "as the rows have no truncations",
         "observations_grow": "as the rows have no obs_max",
         "observations_large": "as the rows have no obs_max",

@@ -134,7 +134,7 @@ SICK = {
         lambda: pendulum(
             40, {"reward": 0.1, "limit": 200}, learning_rate=1e-2, loss=ppax.losses.ClippedSurrogate(clip_eps=1e-3)
         ),
-        {"clip_fraction_high"},
+        {"clip_fraction_high", "episodes_in_step"},
     ),
     "rewards times 10,000": (
         lambda: pendulum(20, {"reward": 1e4, "limit": 50}),

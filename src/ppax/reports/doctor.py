@@ -775,14 +775,34 @@ def horizon_short(record: ExaminedRun) -> Finding | None:
     )
 
 
-def horizon_long(record: ExaminedRun) -> Finding | None:
-    """Report a time limit that cuts all episodes and is less than half of the horizon 1 / (1 - gamma); else None."""
-    lengths, gamma = record.late("episode_length"), record.number("gamma")
+def length_of_cuts(record: ExaminedRun) -> float:
+    """Return the length at which all episodes of the second half of the rows are truncated; NaN where some differ."""
+    lengths = record.late("episode_length")
     ends, cuts = (np.nansum(record.late(name)) for name in ("terminations", "truncations"))
     known = lengths[np.isfinite(lengths)]
-    if ends > 0 or not cuts > 0 or not len(known) or known.min() != known.max():
+    alike = not ends > 0 and cuts > 0 and len(known) and known.min() == known.max()
+    return float(known[0]) if alike else math.nan
+
+
+def episodes_in_step(record: ExaminedRun) -> Finding | None:
+    """Report rollouts that are shorter than the episodes, all of which have the same length; else None.
+
+    Nothing is reported if the run has learned, or if first episodes were staggered.
+    """
+    limit, steps = length_of_cuts(record), record.of_run("num_steps")
+    if not limit > steps or record.options.get("stagger") or learned(record):
         return None
-    limit = float(known[0])
+    return Finding(
+        f"The time limit of {limit:.0f} steps cuts all episodes, and rollouts have {steps:.0f} steps: environments "
+        "that began together stay at the same step, and a rollout has one part of their episodes alone.",
+        Remedy("first episodes of random lengths spread the environments over all steps", "stagger", True),
+        NOTICE,
+    )
+
+
+def horizon_long(record: ExaminedRun) -> Finding | None:
+    """Report a time limit that cuts all episodes and is less than half of the horizon 1 / (1 - gamma); else None."""
+    limit, gamma = length_of_cuts(record), record.number("gamma")
     if not BEYOND_LIMIT * limit * (1.0 - gamma) < 1.0:
         return None
     horizon = "no horizon" if gamma == 1.0 else f"a horizon of 1 / (1 - gamma) = {figure(1.0 / (1.0 - gamma))} steps"
@@ -947,6 +967,13 @@ ENVIRONMENT_RULES = (
         "`agent.gamma`",
         ("episode_length", "terminations", "truncations"),
         horizon_long,
+    ),
+    Rule(
+        "episodes_in_step",
+        "all episodes cut at one `episode_length` above `num_steps`, without `stagger`, and a return that does not rise",
+        "`stagger`",
+        ("episode_length", "terminations", "truncations"),
+        episodes_in_step,
     ),
 )
 

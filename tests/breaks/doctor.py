@@ -136,14 +136,14 @@ MUTATIONS = [
     ),
     Mutation(
         "doctor: episodes that end by themselves are taken for cut ones",
-        "if ends > 0 or not cuts > 0 or",
-        "if not cuts > 0 or",
+        "alike = not ends > 0 and cuts > 0",
+        "alike = cuts > 0",
         (LIMITS + "[horizon_long]",),
     ),
     Mutation(
         "doctor: episodes of several lengths are taken for a time limit",
-        "or not len(known) or known.min() != known.max():",
-        "or not len(known):",
+        "and len(known) and known.min() == known.max()",
+        "and len(known)",
         (LIMITS + "[horizon_long]",),
     ),
     Mutation(

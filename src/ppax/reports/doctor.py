@@ -970,7 +970,7 @@ ENVIRONMENT_RULES = (
     ),
     Rule(
         "episodes_in_step",
-        "all episodes cut at one `episode_length` above `num_steps`, without `stagger`, and a return that does not rise",
+        "all episodes cut at one `episode_length` above `num_steps`, without `stagger`; the return does not rise",
         "`stagger`",
         ("episode_length", "terminations", "truncations"),
         episodes_in_step,

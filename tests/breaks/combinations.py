@@ -250,8 +250,8 @@ MUTATIONS = [
     ),
     Mutation(
         "returns that fall again are learning",
-        "    return top if lost else math.nan",
-        "    return math.nan",
+        "return top if rise > least and loss > max(0.5 * rise, least) else math.nan",
+        "return math.nan",
         (DOCTOR + "test_a_return_that_falls_again_is_said_and_is_no_learning",),
         "reports/doctor.py",
     ),
@@ -351,6 +351,13 @@ MUTATIONS = [
         'or record.options.get("stagger") or learned(record):',
         "or learned(record):",
         (DOCTOR + "test_a_rule_sees_what_is_beyond_its_limit_and_nothing_within[episodes_in_step]",),
+        "reports/doctor.py",
+    ),
+    Mutation(
+        "doctor: returns that only fall have risen before",
+        "return top if rise > least and loss",
+        "return top if loss",
+        (DOCTOR + "test_a_return_that_falls_again_is_said_and_is_no_learning",),
         "reports/doctor.py",
     ),
 ]

@@ -399,6 +399,8 @@ def test_a_return_that_falls_again_is_said_and_is_no_learning():
     assert diagnosis.progress == "The episode_return rose to 500 and fell again: 46.7 at the start, 191 at the end."
     assert "Nothing suspicious" not in str(diagnosis)
     assert not diagnosis.learned
+    only_falls = diagnosed(record({"episode_return": np.linspace(500.0, 20.0, 20)}))
+    assert only_falls.progress == "The episode_return did not rise: 487 at the start, 32.6 at the end."
     kept = diagnosed(record({"episode_return": [*np.linspace(20.0, 500.0, 15), *[400.0] * 5]}))
     assert kept.learned
 

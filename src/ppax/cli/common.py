@@ -33,7 +33,8 @@ JOINING = ("train", "resume")  # commands that several processes run together
 DONE, FAILED, USAGE, ENVIRONMENT, NUMERICAL, DISK, STOPPED = 0, 1, 2, 3, 4, 5, 75  # exit codes
 
 
-FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", None))  # no place on the disk, or none within the user's quota
+# No place on the disk, or none within the user's quota, which Windows does not know
+FULL = {getattr(errno, name) for name in ("ENOSPC", "EDQUOT") if hasattr(errno, name)}
 unprinted: list[OSError] = []  # why standard output lacks text that was printed: the disk of its file was full
 
 

@@ -68,9 +68,8 @@ def mean_curve(curves: Sequence[Curve], band: str) -> Curve:
         np.array([np.interp(grid, curve.iterations, values, np.nan, np.nan) for curve, values in pairs])
         for pairs in zip(*([(curve, x) for x in curve[1:]] for curve in curves), strict=True)
     )
-    along = np.maximum.accumulate(
-        np.nanmean(steps, 0)
-    )  # where a run with more steps ends, the mean of the rest is less
+    # where a run with more steps than the others ends, the mean of the others is less
+    along = np.maximum.accumulate(np.nanmean(steps, 0))
     if band == CONFIDENCE:
         return Curve(grid, along, *iqm_band(values))
     return Curve(grid, along, np.nanmean(values, 0), np.nanmin(low, 0), np.nanmax(high, 0))

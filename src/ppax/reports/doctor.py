@@ -308,7 +308,7 @@ def _fluctuation(values: np.ndarray) -> float:
 def fallen_from(record: ExaminedRun) -> float:
     """Return the highest mean return of a tenth of the log rows, if more than half of the rise to it is lost later.
 
-    Else NaN. As in `rose`, the loss is more than a fluctuation, and the mean reward of a step may stand for the return.
+    Else NaN. As in `rose`, rise and loss are more than a fluctuation, and where no episode ended, rewards are examined.
     """
     name = return_column(record)
     values = record.column(name)
@@ -318,8 +318,8 @@ def fallen_from(record: ExaminedRun) -> float:
         return math.nan
     tenth = max(1, len(values) // 10)
     top = float(np.convolve(values, np.full(tenth, 1.0 / tenth), "valid").max())
-    lost = top - end > max(0.5 * (top - begin), _fluctuation(values))
-    return top if lost else math.nan
+    rise, loss, least = top - begin, top - end, _fluctuation(values)
+    return top if rise > least and loss > max(0.5 * rise, least) else math.nan
 
 
 def learned(record: ExaminedRun) -> bool:

@@ -360,4 +360,48 @@ MUTATIONS = [
         (DOCTOR + "test_a_return_that_falls_again_is_said_and_is_no_learning",),
         "reports/doctor.py",
     ),
+    Mutation(
+        "one of two names of a setting is dropped",
+        "        if len(set(settings)) < len(settings):",
+        "        if False:",
+        ("tests/reports/test_report.py::test_the_command_plot_writes_the_format_of_the_ending",),
+        "cli/report.py",
+    ),
+    Mutation(
+        "steps of a mean curve run backwards",
+        "    along = np.maximum.accumulate(np.nanmean(steps, 0))",
+        "    along = np.nanmean(steps, 0)",
+        ("tests/reports/test_curves.py::test_steps_never_fall_where_the_run_with_more_of_them_ends_first",),
+        "reports/curves.py",
+    ),
+    Mutation(
+        "a first ratio of bfloat16 is a defect",
+        '    return 0.0, RATIO.get(str(record.config.get("agent.compute_dtype")), RATIO["float32"])',
+        '    return 0.0, RATIO["float32"]',
+        (
+            "tests/reports/test_page.py::test_the_healthy_range_of_the_first_ratio_is_that_of_the_run_s_products[bfloat16-1.0]",
+        ),
+        "reports/health.py",
+    ),
+    Mutation(
+        "infinities inside of a result are printed as JSON",
+        "json.dumps(without_non_finite(result), allow_nan=False, default=str)",
+        "json.dumps(result, default=str)",
+        (COMMAND + "test_json_has_no_infinities_and_objects_are_texts",),
+        "cli/output.py",
+    ),
+    Mutation(
+        "a name in place of an extension is a traceback",
+        '                if not dataclasses.is_dataclass(one) or not hasattr(one, "name"):',
+        "                if False:",
+        (COMMAND + "test_options_that_are_no_data_are_errors_with_their_path",),
+        "core/options.py",
+    ),
+    Mutation(
+        "a name that the Hub does not allow is a traceback",
+        "    except errors.HFValidationError as error:",
+        "    except ZeroDivisionError as error:",
+        ("tests/policy/test_hub.py::test_a_name_that_the_hub_does_not_allow_is_an_error",),
+        "policy/hub.py",
+    ),
 ]

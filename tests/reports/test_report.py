@@ -229,6 +229,7 @@ def test_the_command_plot_writes_the_format_of_the_ending(runs, tmp_path, capsys
         (["--out", "curves.bmp"], "must end in .png, .pdf, .svg; nearest: curves.pdf"),
         (["--size", "0", "3"], "size = 0.0: must be above 0"),
         (["--names", "a"], "--names has 1 names, --settings 0 labels"),
+        (["--settings", "x", "x", "--names", "a", "b"], "--settings 'x' 'x': a label stands twice"),
     ):
         assert main.main(["plot", str(runs[0]), *wrong]) == 2
         assert said in capsys.readouterr().err

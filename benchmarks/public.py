@@ -3,6 +3,7 @@
     ppax score --suite public --out benchmarks/results/public   # ppax: each row is a file
     python benchmarks/public_sb3.py --out benchmarks/results/public/sb3
     python benchmarks/public_sb3.py --settings zoo --out benchmarks/results/public/sb3-zoo
+    python benchmarks/public_purejaxrl.py --out benchmarks/results/public/purejaxrl
     python benchmarks/public.py                                 # all that follows, from those files
 
 In benchmarks/results/public it writes `summary.json`, which docs/evidence.md is made of; `curves/ROW.csv.gz`, the
@@ -17,8 +18,9 @@ import gzip
 import io
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,12 +29,28 @@ from ppax.reports.statistics import difference_of, iqm, iqm_band, statistics_of
 from ppax.scores import normalised, suite, tables
 from ppax.scores.curves import COLORS, draw_profile
 from ppax.scores.results import Score, save_score
+from public_purejaxrl import gymnax_id
 from public_sb3 import env_id
+
+
+class Peer(NamedTuple):
+    """Another library: its name, the folder of its files, the settings that these must have, and what it can run."""
+
+    name: str
+    folder: str
+    settings: str
+    env_id: Callable[[str], str | None]  # its name of a row's target; None where it cannot run it
+    packages: tuple[str, ...]  # whose versions are shown
+
 
 FOLDER = Path(__file__).parent / "results" / "public"
 OURS = "ppax"
-PEERS = {"sb3": "Stable-Baselines3", "sb3-zoo": "SB3 Zoo's settings"}  # folders in FOLDER
-SETTINGS = {"sb3": "default", "sb3-zoo": "zoo"}  # that their files must have
+SB3_PACKAGES = ("stable-baselines3", "gymnasium", "mujoco", "torch")
+PEERS = (
+    Peer("Stable-Baselines3", "sb3", "default", env_id, SB3_PACKAGES),
+    Peer("SB3 Zoo's settings", "sb3-zoo", "zoo", env_id, SB3_PACKAGES),
+    Peer("PureJaxRL", "purejaxrl", "default", gymnax_id, ("jax", "gymnax", "flax", "optax")),
+)
 LEAST_SEEDS = 2  # of a peer, for a row that is compared: one seed has no spread
 LEAST_FOR_INTERVAL = 3  # seeds: the bootstrap of two is only their minimum and maximum
 RESAMPLES = 2_000
@@ -53,8 +71,8 @@ def main() -> None:
     summary = {
         "groups": {name: group_summary(group) for name, group in groups_of(rows).items()},
         "rows": {score.row.name: row_summary(score, measured[score.row.name]) for score in rows},
-        "versions": {peer: used for peer in PEERS.values() if (used := versions_of(peer, measured))},
-        "together": {peer: together(pairs_with(peer, rows, measured), peer) for peer in PEERS.values()},
+        "versions": {peer.name: used for peer in PEERS if (used := versions_of(peer, measured))},
+        "together": {peer.name: together(pairs_with(peer.name, rows, measured), peer.name) for peer in PEERS},
     }
     (FOLDER / "summary.json").write_text(json.dumps(rounded(summary), indent=1) + "\n")
     (FOLDER / "curves").mkdir(exist_ok=True)
@@ -104,27 +122,26 @@ def aggregates(values: list[np.ndarray]) -> dict[str, Any]:
 def members_of(score: Score) -> dict[str, Members]:
     """Results of each seed of a row, by library: of ppax, and of those peers that have begun the row."""
     found: dict[str, Members] = {OURS: [member._asdict() for member in score.members]}
-    for folder, name in PEERS.items():
-        path = FOLDER / folder / f"{score.row.name.removeprefix('public-')}.json"
+    for peer in PEERS:
+        path = FOLDER / peer.folder / f"{score.row.name.removeprefix('public-')}.json"
         if path.is_file():
             content = json.loads(path.read_text())
             written = tuple(content[key] for key in ("env", "steps", "settings"))
-            if written != (env_id(score.row.target), score.row.steps, SETTINGS[folder]):
+            if written != (peer.env_id(score.row.target), score.row.steps, peer.settings):
                 raise SystemExit(f"{path}: is of {written}, not of the row's environment, steps and settings")
-            found[name] = content["members"]
+            found[peer.name] = content["members"]
     return found
 
 
-def versions_of(peer: str, measured: dict[str, dict[str, Members]]) -> str:
+def versions_of(peer: Peer, measured: dict[str, dict[str, Members]]) -> str:
     """Days, machines and versions with which a peer was measured; empty if it was not."""
-    about = [member["about"] for methods in measured.values() for member in methods.get(peer, ())]
+    about = [member["about"] for methods in measured.values() for member in methods.get(peer.name, ())]
     if not about:
         return ""
     days = sorted({one["time"][:10] for one in about})
     processors = " or ".join(sorted({one.get("processor", "a processor that was not recorded") for one in about}))
     cores = " or ".join(str(count) for count in sorted({one["cores"] for one in about}))
-    names = ("stable-baselines3", "gymnasium", "mujoco", "torch")
-    versions = [f"{name} {' and '.join(sorted({one['packages'][name] for one in about}))}" for name in names]
+    versions = [f"{name} {' and '.join(sorted({one['packages'][name] for one in about}))}" for name in peer.packages]
     return "; ".join((" to ".join(dict.fromkeys((days[0], days[-1]))), processors, f"cores: {cores}", *versions))
 
 
@@ -136,7 +153,7 @@ def values_of(members: Members) -> np.ndarray:
 def row_summary(score: Score, methods: dict[str, Members]) -> dict[str, Any]:
     """Statistics of a row: of each library, and how probably a seed of ppax is better than one of a peer."""
     found: dict[str, Any] = {"env": score.env, "random": score.random, "reference": score.row.reference}
-    found["sb3_runs"] = env_id(score.row.target) is not None
+    found["runs"] = [peer.name for peer in PEERS if peer.env_id(score.row.target) is not None]
     for name, members in methods.items():
         values = values_of(members)
         shares = normalised_values(score, values)
@@ -218,12 +235,12 @@ def profiles(rows: list[Score], measured: dict[str, dict[str, Members]]) -> dict
     """Normalised scores to draw: of ppax on all rows; of ppax and of the first peer on the rows that both have."""
     everywhere = [values for score in rows if (values := normalised.normalised(score)) is not None]
     drawn = {f"{OURS}, {len(everywhere)} environments": everywhere}
-    for peer in PEERS.values():
-        pairs = pairs_with(peer, rows, measured)
+    for peer in PEERS:
+        pairs = pairs_with(peer.name, rows, measured)
         if len(pairs) > 1:
             ours, theirs = map(list, zip(*pairs, strict=True))
             # the peer second: in the color that it has in the other picture
-            return drawn | {f"{peer}, {len(pairs)} environments": theirs, f"{OURS}, the same {len(pairs)}": ours}
+            return drawn | {f"{peer.name}, {len(pairs)} environments": theirs, f"{OURS}, the same {len(pairs)}": ours}
     return drawn
 
 
@@ -281,7 +298,7 @@ def draw_curves(rows: list[Score], measured: dict[str, dict[str, Members]], path
     columns = 4
     lines = -(-len(rows) // columns)
     figure, axes = plt.subplots(lines, columns, figsize=(15, 2.9 * lines), squeeze=False, layout="constrained")
-    names = [OURS, *PEERS.values()]
+    names = [OURS, *(peer.name for peer in PEERS)]
     for axis in axes.flat[len(rows) :]:
         axis.remove()
     for axis, score in zip(axes.flat, rows, strict=False):

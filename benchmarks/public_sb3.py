@@ -40,6 +40,7 @@ SAME = {
     "Pendulum-v1": "Pendulum-v1",
     "CartPole-v1-masked": "CartPole-v1",
 }
+PACKAGES = ("stable-baselines3", "sb3-contrib", "rl_zoo3", "gymnasium", "mujoco", "torch", "numpy")
 EPISODES, FIRST_SEED, POINTS = 128, 1000, 100
 EVALUATION_SEED = 1_000_000  # first of the environments in which policies are scored
 
@@ -95,16 +96,20 @@ def measure(row: dict[str, Any], settings: str, path: Path, seeds: int) -> None:
             f"{path.stem} {settings} seed {seed}: {members[-1]['score']:.4g}, {members[-1]['seconds']:.0f} s",
             flush=True,
         )
-        lines = ",\n  ".join(json.dumps(member) for member in sorted(members, key=lambda member: member["seed"]))
-        body = "".join(f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items())
-        partial = path.with_suffix(".part")
-        partial.write_text(f'{{\n{body} "members": [\n  {lines}\n ]\n}}\n')
-        partial.replace(path)
+        save(path, head, sorted(members, key=lambda member: member["seed"]))
 
 
-def about() -> dict[str, Any]:
+def save(path: Path, head: dict[str, Any], members: list[dict[str, Any]]) -> None:
+    """Write the file of a row: what it is of, and a line for each seed."""
+    lines = ",\n  ".join(json.dumps(member) for member in members)
+    body = "".join(f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items())
+    partial = path.with_suffix(".part")
+    partial.write_text(f'{{\n{body} "members": [\n  {lines}\n ]\n}}\n')
+    partial.replace(path)
+
+
+def about(packages: tuple[str, ...] = PACKAGES) -> dict[str, Any]:
     """Time, versions and machine."""
-    packages = ("stable-baselines3", "sb3-contrib", "rl_zoo3", "gymnasium", "mujoco", "torch", "numpy")
     return {
         "time": time.strftime("%Y-%m-%d %H:%M:%S +0000", time.gmtime()),
         "python": platform.python_version(),

@@ -642,7 +642,7 @@ def public() -> list[str]:
     for row in rows:
         entry, score = summary["rows"][row.name], done[row.name]
         cells = [score.env, interval_cell(entry["ppax"], True), number_cell(entry["ppax"]["minimum"])]
-        cells += [interval_cell(entry.get(name), False) if entry["sb3_runs"] else "cannot run" for name in peers]
+        cells += [interval_cell(entry.get(name), False) if name in entry["runs"] else "-" for name in peers]
         share = entry["ppax"]["normalised"]
         cells += [number_cell(entry["random"]), number_cell(row.reference)]
         cells += ["-" if share is None else f"{share:.2f}", f"{score.env_steps:,}"]

@@ -7,6 +7,7 @@ import pytest
 
 from ppax.core.protocols import Artifact, LoggedRun
 from ppax.run.logging import RunLoggers
+from support.told import Told
 
 RUN = LoggedRun("mine", None, "", {}, "", 0, 0)
 FILM = Artifact("film", {}, 0)
@@ -139,20 +140,6 @@ def test_a_logger_that_changes_its_row_changes_no_other_rows():
     with RunLoggers(None, [Pops(), sees], 0) as loggers:
         loggers.log(row)
     assert (sees.calls, row) == (1, {"env_steps": 8})
-
-
-class Told(Keeps):
-    """Logger that records what it is told at the end."""
-
-    def __init__(self):
-        super().__init__()
-        self.told = []
-
-    def fail(self, error):
-        self.told.append(repr(error))
-
-    def close(self):
-        self.told.append("closed")
 
 
 @pytest.mark.parametrize(

@@ -89,3 +89,35 @@ def test_environments_on_which_defaults_were_chosen_are_apart(public):
     assert groups["all"] == [chosen, other]
     assert groups["a default was chosen on them"] == [chosen]
     assert groups["no default was chosen on them"] == groups["MuJoCo"] == [other]
+
+
+@pytest.mark.parametrize(
+    ("target", "sb3", "purejaxrl"),
+    [
+        ("gymnax/Acrobot-v1", "Acrobot-v1", "Acrobot-v1"),
+        ("gymnax/Breakout-MinAtar", None, "Breakout-MinAtar"),
+        ("gymnax/Seaquest-MinAtar", None, None),
+        ("Pendulum-v1", "Pendulum-v1", None),
+        ("gymnasium/Ant-v5", "Ant-v5", None),
+        ("brax/halfcheetah", None, None),
+    ],
+)
+def test_names_of_a_row_in_other_libraries(public, target, sb3, purejaxrl):
+    found = {peer.name: peer.env_id(target) for peer in public.PEERS}
+    assert (found["Stable-Baselines3"], found["PureJaxRL"]) == (sb3, purejaxrl)
+    row = score([0.5] * 4, target=target)
+    runs = public.row_summary(row, public.members_of(row))["runs"]
+    assert ("Stable-Baselines3" in runs, "PureJaxRL" in runs) == (sb3 is not None, purejaxrl is not None)
+
+
+def test_purejaxrl_is_compared_where_its_files_are(public, tmp_path):
+    (tmp_path / "purejaxrl").mkdir()
+    row = score([0.5] * 4, target="gymnax/Breakout-MinAtar")
+    members = [
+        {"seed": seed, "score": x, "seconds": 1.0, "curve": [], "about": {}} for seed, x in enumerate([0.7, 0.8])
+    ]
+    head = {"env": "Breakout-MinAtar", "steps": 100, "settings": "default"}
+    (tmp_path / "purejaxrl" / "a.json").write_text(json.dumps({**head, "members": members}))
+    measured = {row.row.name: public.members_of(row)}
+    assert len(public.pairs_with("PureJaxRL", [row], measured)) == 1
+    assert public.pairs_with("Stable-Baselines3", [row], measured) == []

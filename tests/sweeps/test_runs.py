@@ -1,5 +1,6 @@
 """Sweeps as run directories: members equal runs of their own, kills, members that are dropped or stop, the result."""
 
+import contextlib
 import json
 import math
 import shutil
@@ -18,9 +19,11 @@ from ppax.core.protocols import ConditionState
 from ppax.loggers import last_row
 from ppax.run import checkpoint
 from ppax.run.fit import fit_run
+from ppax.run.logging import RunLoggers
 from ppax.sweeps import directory, member, packing, plan, results, runs, training
 from ppax.training.loop import MEASURED
 from support.sweeping import compilations, signalling
+from support.told import Told
 
 pytestmark = pytest.mark.usefixtures("vmapped_keys", "quick_programs", "cached_programs", "shared_sweeps")
 
@@ -135,6 +138,51 @@ def test_members_that_are_not_finite_are_dropped_alone(whole):
     assert [json.loads((m / "stopped.json").read_text())["kind"] for m in members_of(whole.run_dir)] == (
         ["done"] * 4 + ["fault"] * 4 + ["done"] * 4
     )
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What a logger of each member is told, by the number of the member."""
+    found = {}
+
+    class WithOne(RunLoggers):
+        def __init__(self, path, loggers, *rest):
+            one = Told()
+            found[path.name] = one.told
+            super().__init__(path, [*loggers, one], *rest)
+
+    monkeypatch.setattr(member, "RunLoggers", WithOne)
+    return found
+
+
+@pytest.mark.usefixtures("shared_programs")
+def test_loggers_are_told_which_members_were_dropped(told, tmp_path):
+    ppax.sweep_runs(BASE, {"agent.learning_rate": [1e-2, HUGE]}, run_dir=tmp_path / "sweep")
+    assert told["000"] == ["closed"]
+    assert told["001"] == ["NumericalError('iteration 1 is not finite')", "closed"]
+
+
+@pytest.mark.usefixtures("shared_programs")
+@pytest.mark.parametrize(
+    ("end", "heard"),
+    [(RuntimeError("boom"), ["RuntimeError('boom')", "closed"]), (training.SweepStopped(), ["closed"])],
+)
+def test_loggers_of_members_that_train_are_told_of_a_failure_of_the_sweep(told, tmp_path, monkeypatch, end, heard):
+    """After the save at iteration 3; a member that a condition has ended before is none that failed."""
+    saved, before = [], training.ProgramTraining._save
+
+    def save(self, iteration, states):
+        before(self, iteration, states)
+        saved.append(iteration)
+        if iteration:
+            raise end
+
+    monkeypatch.setattr(training.ProgramTraining, "_save", save)
+    base = BASE | {"stop": "env_steps >= 64 and learning_rate >= 0.005"}
+    with contextlib.suppress(RuntimeError, ppax.Interrupted):
+        ppax.sweep_runs(base, {"agent.learning_rate": [1e-2, 1e-3]}, run_dir=tmp_path / "sweep")
+    assert saved[-1] == 3
+    assert told == {"000": ["closed"], "001": heard}
 
 
 def test_the_result_ranks_settings_by_the_iqm_over_seeds(whole):

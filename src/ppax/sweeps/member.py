@@ -26,7 +26,7 @@ from ppax.run.logging import RunLoggers, logged_run
 from ppax.run.monitor import RunMonitor
 from ppax.run.provenance import origin_of, record_start, saved_origin
 from ppax.run.restore import initial_state
-from ppax.run.result import TrainedRun, record_evaluation
+from ppax.run.result import NumericalError, TrainedRun, record_evaluation
 from ppax.run.warm_start import prepare
 from ppax.storage import safe_files
 from ppax.sweeps.directory import require_unchanged
@@ -169,10 +169,19 @@ class MemberRun:
         self._loggers = RunLoggers(self.path, [], int(state.iteration), self.run.log.parts, described)
         return self._loggers
 
-    def close_loggers(self) -> None:
-        """Close the member's loggers, if they are open; may wait for slow servers."""
-        if self._loggers is not None:
-            self._loggers.__exit__()
+    def close_loggers(self, error: BaseException | None) -> None:
+        """Close the member's loggers, if they are open; may wait for slow servers.
+
+        They are told of a failure: that the member was dropped, or of the `error` (None: none) that ends the sweep if
+        the member would still train.
+        """
+        if self._loggers is None:
+            return
+        if self.end == FAULT:
+            error = NumericalError(f"iteration {self.iteration + 1} is not finite")
+        elif self.end:
+            error = None
+        self._loggers.__exit__(type(error), error)
 
     def log(self, row: Row, states: Sequence[TrainState], place: int) -> bool:
         """Log one row, with evaluation and film if they are due; return True if a stop condition ends the member's run.

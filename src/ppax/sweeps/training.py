@@ -289,7 +289,7 @@ class ProgramTraining:
         """
         changing = tasks[0].member.values.keys() if searching.search.perturbs else ()
         self.runs = [MemberRun(task, run_dirs[task.member.number], pack.shapes, stack, changing) for task in tasks]
-        stack.callback(self._close_loggers)
+        stack.push(self._close_loggers)
         self._program, self._progress = program, progress
         self._tasks, self._searching = list(tasks), searching
         _, _, env, self._run = tasks[0]
@@ -339,10 +339,14 @@ class ProgramTraining:
             trained = self._copied(trained, done)
         self._end(done, states, until, stop.is_set())
 
-    def _close_loggers(self) -> None:
-        """Close the loggers of all members in parallel: the sweep waits only once for slow servers."""
+    def _close_loggers(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Close the loggers of all members in parallel: the sweep waits only once for slow servers.
+
+        `error` is that with which the sweep ends, if any. A sweep that a signal stops can be resumed: that is none.
+        """
+        error = None if isinstance(error, SweepStopped) else error
         with ThreadPoolExecutor(len(self.runs)) as threads:
-            list(threads.map(MemberRun.close_loggers, self.runs))
+            list(threads.map(lambda run: run.close_loggers(error), self.runs))
 
     def restore(self) -> tuple[int, Sequence[TrainState]]:
         """Return the iteration from which the program continues, and the states of its members (runs) there.

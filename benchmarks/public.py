@@ -48,8 +48,8 @@ OURS = "ppax"
 SB3_PACKAGES = ("stable-baselines3", "gymnasium", "mujoco", "torch")
 PEERS = (
     Peer("Stable-Baselines3", "sb3", "default", env_id, SB3_PACKAGES),
-    Peer("SB3 Zoo's settings", "sb3-zoo", "zoo", env_id, SB3_PACKAGES),
     Peer("PureJaxRL", "purejaxrl", "default", gymnax_id, ("jax", "gymnax", "flax", "optax")),
+    Peer("SB3 Zoo's settings", "sb3-zoo", "zoo", env_id, SB3_PACKAGES),
 )
 LEAST_SEEDS = 2  # of a peer, for a row that is compared: one seed has no spread
 LEAST_FOR_INTERVAL = 3  # seeds: the bootstrap of two is only their minimum and maximum

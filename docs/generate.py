@@ -655,7 +655,7 @@ def public() -> list[str]:
     if missing:
         lines += ["", f"Not measured yet: {', '.join(missing)}."]
     for peer in peers:
-        lines += ["", *seconds_table(peer, [(row, summary["rows"][row.name]) for row in rows])]
+        lines += ["", *seconds_table(peer, [(done[row.name], summary["rows"][row.name]) for row in rows])]
     lines += ["", "| environment | published | steps | source |", "|---|---|---|---|"]
     for row in rows:
         if row.reference is not None:
@@ -719,10 +719,12 @@ def seconds_table(peer: str, rows: list[tuple[Any, dict[str, Any]]]) -> list[str
     names = ("ppax", peer)
     heads = ["seconds of training a seed", *names, *(f"{name}, until the published score" for name in names)]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    for row, entry in rows:
-        if peer not in entry or row.reference is None:
+    for score, entry in rows:
+        if peer not in entry or score.row.reference is None:
             continue
-        cells = [row.target, *(seconds_cell(entry[name]["seconds"]) for name in names)]
+        cells = [score.row.target, *(seconds_cell(entry[name]["seconds"]) for name in names)]
+        if score.about["platform"] != "cpu":
+            cells[1] += f" ({score.about['platform'].upper()})"
         for name in names:
             found, count = entry[name]["seconds_to_reference"], entry[name]["seeds"]
             middle = f"{seconds_cell(statistics.median(found))}; " if found else ""

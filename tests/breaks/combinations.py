@@ -404,4 +404,11 @@ MUTATIONS = [
         ("tests/policy/test_hub.py::test_a_name_that_the_hub_does_not_allow_is_an_error",),
         "policy/hub.py",
     ),
+    Mutation(
+        "scores take the mode although the options say that actions are sampled",
+        "        row = dataclasses.replace(row, sampled=not mode)\n",
+        "        pass\n",
+        ("tests/scores/test_scoring.py::test_the_option_eval_deterministic_has_priority_over_the_row",),
+        "scores/scoring.py",
+    ),
 ]

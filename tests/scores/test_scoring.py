@@ -178,6 +178,23 @@ def test_seeds_that_are_added_have_the_precision_of_those_before(tmp_path, monke
     assert dtypes[3:] == ["float32"]
 
 
+@pytest.mark.parametrize(("mode", "sampled"), [(True, False), (False, True), (None, True)])
+def test_the_option_eval_deterministic_has_priority_over_the_row(monkeypatch, mode, sampled):
+    found = []
+
+    def trained(backend, built, seeds, episodes, sampled, metric):
+        found.append(sampled)
+        yield tuple(map(member, seeds))
+
+    monkeypatch.setattr(scoring, "train_seeds", trained)
+    options = {} if mode is None else {"eval": {"deterministic": mode}}
+    out = scoring.measure(SuiteRow(name="A", target="CartPole-v1", sampled=True, options=options), seeds=[0])
+    assert found == [out.row.sampled] == [sampled]
+    if options:
+        ppax.score("CartPole-v1", seeds=[0], options=options)
+        assert found[1] is sampled
+
+
 def test_seeds_that_were_done_before_an_interruption_are_kept(trainings, tmp_path, monkeypatch):
     row = SuiteRow(name="A", target="CartPole-v1")
     save, files = results.save_score, []

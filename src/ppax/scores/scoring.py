@@ -64,8 +64,8 @@ def score(
     `target` is what `ppax train` takes, or a row of the suite, as "L12-20"; an environment of the suite has the budget
     and the threshold of its first row. `seeds` is a number of seeds from SCORE_SEEDS (default: 5, in one program; 3
     where environments are on the host) or the seeds themselves; for tuning, use seeds below 100. The final policy of
-    each seed is evaluated over `episodes` episodes. `options` override the settings, as in `ppax.build`. Raises
-    ConfigError for an unknown name or an invalid value.
+    each seed is evaluated over `episodes` episodes. `options` override the settings, as in `ppax.build`; actions are
+    sampled with `eval.deterministic` False. Raises ConfigError for an unknown name or an invalid value.
     """
     (row,) = choose([target])
     row = dataclasses.replace(row, options=config.overridden(row.options, options or {}))
@@ -84,9 +84,12 @@ def measure(
 
     `known` is an earlier score of the row: if its settings are the same, its seeds are not trained again. `seeds` and
     `episodes` are those of `ppax.score`. `keep` is called with the score so far whenever seeds are done, `say` with a
-    line of text before seeds are trained.
+    line of text before seeds are trained. `eval.deterministic` among the options has priority over `row.sampled`.
     """
     check_limits("episodes", episodes, {"low": 1})
+    mode = dict(config.flatten(row.options)).get("eval.deterministic")
+    if mode is not None:
+        row = dataclasses.replace(row, sampled=not mode)
     seeds = row.seeds if seeds is None else seeds
     mark = fingerprint(row, episodes, __version__)
     if known is None or known.fingerprint != mark:

@@ -31,8 +31,8 @@ STABLE_BASELINES3 = {
     "network": {"log_std_init": 0.0},
 }
 ONE = {"num_envs": 1, "num_steps": 2048}
-# Of Craftax's authors for a million steps, but for the layers: theirs are three of 512 units
-CRAFTAX = {
+# Of the code of Craftax's authors, in its sweeps over a million steps, but for the layers: three of 512 units
+CRAFTAX: dict[str, Any] = {
     "num_envs": 256,
     "num_steps": 16,
     "agent": {
@@ -64,6 +64,10 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "defaults": {},
         "observations not normalised": {"agent": {"normalize_obs": False}},
         "settings of its authors, layers of 64 units": CRAFTAX,
+        "the same, three layers of 512 units": {
+            **CRAFTAX,
+            "agent": {**CRAFTAX["agent"], "network": {"hidden": [512] * 3}},
+        },
     },
     "DoorKey": {
         "defaults": {},
